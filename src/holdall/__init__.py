@@ -1,0 +1,93 @@
+"""holdall: the files that hold model weights, opened, checked, explained, converted, compared and written.
+
+>>> import holdall, numpy as np
+>>> holdall.save("/tmp/example.oinf", {"w": np.eye(2, dtype=np.float32)})
+>>> with holdall.open("/tmp/example.oinf") as model:
+...     model["w"].numpy().tolist()
+[[1.0, 0.0], [0.0, 1.0]]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Names are looked up when first used: `holdall --version` must not pay for numpy.
+_HOMES = {
+    "open": "holdall.api:open_model",
+    "save": "holdall.api:save",
+    "verify": "holdall.api:verify",
+    "formats": "holdall.api:formats",
+    "Model": "holdall.model:Model",
+    "Tensor": "holdall.tensor:Tensor",
+    "Limits": "holdall.limits:Limits",
+    "Report": "holdall.check:Report",
+    "Finding": "holdall.check:Finding",
+    "HoldallError": "holdall.errors:HoldallError",
+    "FormatError": "holdall.errors:FormatError",
+    "LimitError": "holdall.errors:LimitError",
+    "UnsupportedError": "holdall.errors:UnsupportedError",
+    "ContentError": "holdall.errors:ContentError",
+    "ClosedError": "holdall.errors:ClosedError",
+    "MissingError": "holdall.errors:MissingError",
+}
+
+_MODULES = ("oinf", "testing")
+
+__all__ = [
+    "ClosedError",
+    "ContentError",
+    "Finding",
+    "FormatError",
+    "HoldallError",
+    "LimitError",
+    "Limits",
+    "MissingError",
+    "Model",
+    "Report",
+    "Tensor",
+    "UnsupportedError",
+    "__version__",
+    "formats",
+    "oinf",
+    "open",
+    "save",
+    "testing",
+    "verify",
+]
+
+if TYPE_CHECKING:
+    from holdall import oinf, testing
+    from holdall.api import formats, save, verify
+    from holdall.api import open_model as open
+    from holdall.check import Finding, Report
+    from holdall.errors import (
+        ClosedError,
+        ContentError,
+        FormatError,
+        HoldallError,
+        LimitError,
+        MissingError,
+        UnsupportedError,
+    )
+    from holdall.limits import Limits
+    from holdall.model import Model
+    from holdall.tensor import Tensor
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"holdall.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdall' has no attribute {name!r}")
+    module, _, attribute = home.partition(":")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,194 @@
+"""The public verbs on files: open, save, verify, formats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdall import registry
+from holdall.check import LEVELS, UNOWNED, Check, Level, Report
+from holdall.errors import FormatError, UnsupportedError
+from holdall.ledger import Ledger
+from holdall.limits import DEFAULT_LIMITS, Limits
+from holdall.model import Model, model_of
+from holdall.source import Openable, Source, source_of
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from holdall.format import Format
+    from holdall.sink import Progress
+    from holdall.tensor import Tensor
+
+__all__ = ["formats", "open_model", "plan_of", "save", "verify"]
+
+
+def open_model(
+    what: Openable,
+    *,
+    format: str | None = None,
+    mmap: bool = True,
+    require: Collection[str] = (),
+    limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
+) -> Model:
+    """Open a weight file of any known format. Reads the header and the index, no payload.
+
+    ``what`` is a path or a bytes-like object. ``format`` names the format instead of detecting it, and
+    ``allowed`` is an allowlist of formats for files of strangers. ``mmap=False`` reads instead of mapping.
+    ``require`` names the parts (as the format calls them) without which the file is of no use to the caller.
+
+    >>> import holdall, numpy as np
+    >>> holdall.save("/tmp/example.oinf", {"w": np.ones((2, 2), np.float32)})
+    >>> with holdall.open("/tmp/example.oinf") as model:
+    ...     model["w"].shape
+    (2, 2)
+    """
+    source = source_of(what, map=mmap)
+    try:
+        found = registry.find(format) if format is not None else registry.detect(source, allowed)
+        if allowed is not None and found.name not in allowed:
+            raise UnsupportedError(f"{source.name}: the format {found.name} is not among the allowed ones")
+        ledger = Ledger()
+        model = found.read(source, Check(limits=limits or DEFAULT_LIMITS), ledger)
+        found.require(model, require)
+    except BaseException:
+        source.close()
+        raise
+    model.ledger = ledger
+    if not isinstance(what, Source):
+        again = os.fspath(what) if isinstance(what, (str, os.PathLike)) else bytes(what)
+        options = {"format": found.name, "mmap": mmap, "limits": limits}
+        model.travels_as(_reopen, (again, source.identity, options))
+    return model
+
+
+def _reopen(what: Openable, identity: tuple[object, ...], options: Mapping[str, Any]) -> Model:
+    """Unpickle a model: open its file again, if it is still the same file."""
+    model = open_model(what, **options)
+    if model.sources[0].identity != identity:
+        model.close()
+        raise FormatError("core.identity", None, f"{model.sources[0].name}: has been replaced since it was pickled")
+    return model
+
+
+def save(
+    path: str | os.PathLike[str],
+    content: Model | Mapping[str, Tensor | ArrayLike] | Iterable[Tensor],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    format: str | None = None,
+    fsync: bool = True,
+    progress: Progress | None = None,
+    **options: Any,
+) -> None:
+    """Write a model, or a mapping from names to arrays, to ``path``.
+
+    The format comes from the suffix unless ``format`` names it; ``options`` are those of the format's
+    writer (``holdall formats NAME`` lists them). The old file stands until the new one is whole.
+
+    >>> import holdall, numpy as np
+    >>> holdall.save("/tmp/example.oinf", {"w": np.zeros(3, np.float16)}, metadata={"mode": "fast"})
+    """
+    from holdall.plan import Plan
+    from holdall.sink import write_file, write_folder
+
+    plan = plan_of(path, content, metadata=metadata, format=format, **options)
+    if isinstance(plan, Plan):
+        write_file(path, plan, fsync=fsync, progress=progress)
+    else:
+        write_folder(path, plan, fsync=fsync, progress=progress)
+
+
+def plan_of(
+    path: str | os.PathLike[str],
+    content: Model | Mapping[str, Tensor | ArrayLike] | Iterable[Tensor],
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    format: str | None = None,
+    **options: Any,
+) -> Any:
+    """The plan that :func:`save` would carry out."""
+    target = registry.by_suffix(path) if format is None else registry.find(format)
+    return target.plan(model_of(content, metadata), target.settings(options))
+
+
+def verify(
+    what: Openable,
+    *,
+    level: Level = "full",
+    format: str | None = None,
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Check a file and list everything that is wrong with it, never raising for what is wrong with the file.
+
+    ``level``: "structure" reads no payload, "full" adds all hashes, "strict" every must-be-zero. Payloads
+    are streamed; ``progress`` is told bytes done and bytes in all.
+
+    >>> import holdall
+    >>> report = holdall.verify(b"OINF" + bytes(68))
+    >>> report.ok, report.findings[0].rule
+    (False, 'oinf.header.version')
+    """
+    if level not in LEVELS:
+        raise UnsupportedError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
+    source = source_of(what, map=False)
+    report = Report(source.name, format, level)
+    check = Check(limits=limits or DEFAULT_LIMITS, report=report)
+    try:
+        with check.scope():
+            found = registry.find(format) if format is not None else registry.detect(source)
+            report.format = found.name
+            ledger = Ledger()
+            model = found.read(source, check, ledger)
+            # A model comes back even when scopes inside were abandoned; what is damaged is in the report.
+            model.ledger = ledger
+            _audit(found, model, check, progress)
+    finally:
+        source.close()
+    return report
+
+
+def _audit(found: Format, model: Model, check: Check, progress: Callable[[int, int], None] | None) -> None:
+    total = sum(source.size for source in model.sources)
+    done = 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    if check.wants("strict") and model.ledger is not None and model.sources and not model.sources[0].is_folder:
+        with check.scope():
+            _unowned(model.sources[0], model.ledger, check)
+    if check.wants("full"):
+        with check.scope():
+            found.audit(model, check, tick)
+
+
+def _unowned(source: Source, ledger: Ledger, check: Check) -> None:
+    """Bytes that nobody owns must be zero."""
+    import numpy as np
+
+    for start, stop in ledger.gaps(source.size):
+        at = start
+        for chunk in source.chunks(start, stop - start):
+            found = np.frombuffer(chunk, np.uint8).nonzero()[0]
+            if found.size:
+                message = f"bytes {start:#x}..{stop:#x} belong to nothing and are not all zero"
+                check.note(UNOWNED, at + int(found[0]), message)
+                break
+            at += len(chunk)
+
+
+def formats() -> dict[str, Format]:
+    """All registered formats by id; each says what it can hold.
+
+    >>> import holdall
+    >>> "f32" in holdall.formats()["oinf"].holds.dtypes
+    True
+    """
+    return {name: registry.find(name) for name in registry.names()}

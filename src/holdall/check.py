@@ -1,0 +1,223 @@
+"""How readers speak of what is wrong: rules, findings, reports, and the Check that collects or raises.
+
+A reader is written once. Opening a file runs it with a :class:`Check` that raises at the first breach;
+verifying runs the same code with one that records every breach it can reach::
+
+    with check.scope():                       # what fails in here ends here
+        if header.version not in (1, 2):
+            check.fail(VERSION, 5, f"version {header.version} is unknown")
+
+``fail`` never returns. When verifying it is recorded and the nearest enclosing ``scope`` is abandoned,
+so code after a scope must use nothing computed inside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from holdall.errors import FormatError, LimitError
+from holdall.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["LEVELS", "Check", "Finding", "Level", "Report", "Rule", "Severity"]
+
+Level = Literal["structure", "full", "strict"]
+Severity = Literal["error", "warning", "note"]
+
+LEVELS: tuple[Level, ...] = ("structure", "full", "strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of a format's rule table.
+
+    ``level`` is the lowest level of verification that looks at the rule. Only structure rules are
+    enforced by ``open``.
+    """
+
+    id: str
+    text: str
+    level: Level = "structure"
+    severity: Severity = "error"
+
+
+LIMIT = Rule("core.limit", "the file stays within the Limits")
+SHORT = Rule("core.short", "the file is as long as it was when it was opened")
+UNOWNED = Rule("core.unowned", "every byte belongs to a header, a table, a payload or zero padding", "strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One breach of one rule.
+
+    ``offset`` is the byte in the file; ``inner`` says where inside a compressed block or a JSON or
+    msgpack document; ``file`` names the member when the model has several files.
+    """
+
+    rule: str
+    severity: Severity
+    offset: int | None
+    message: str
+    hint: str | None = None
+    inner: str | None = None
+    file: str | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """All findings of one verification.
+
+    >>> report = Report("model.oinf", "oinf", "full")
+    >>> report.ok
+    True
+    """
+
+    path: str
+    format: str | None
+    level: Level
+    findings: list[Finding] = field(default_factory=list)
+    suppressed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing of severity ``error`` was found."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def __str__(self) -> str:
+        counts = Counter(finding.severity for finding in self.findings)
+        counts.update({"error": 0})
+        summary = ", ".join(f"{n} {kind}{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
+        return f"{self.path}: {summary or 'ok'} ({self.format or 'unknown format'}, level {self.level})"
+
+
+class _Abandon(Exception):
+    """Unwinds to the nearest scope after a recorded failure."""
+
+
+class Check:
+    """Raises (opening) or records (verifying) what a reader finds.
+
+    ``Check()`` is the opening kind. ``Check(report=...)`` collects into the report, looking at every
+    rule up to the report's level.
+    """
+
+    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, report: Report | None = None) -> None:
+        self.limits = limits
+        self.report = report
+        self.abandoned = 0  # scopes so far
+        self._seen: Counter[str] = Counter()
+        self.file: str | None = None  # the member that findings belong to, for models of several files
+
+    @property
+    def collecting(self) -> bool:
+        """True when verifying: breaches are recorded instead of raised."""
+        return self.report is not None
+
+    def wants(self, level: Level) -> bool:
+        """True when rules of this level are looked at, so that their work is worth doing."""
+        wanted = "structure" if self.report is None else self.report.level
+        return LEVELS.index(level) <= LEVELS.index(wanted)
+
+    def fail(
+        self, rule: Rule, at: int | None, message: str, *, hint: str | None = None, inner: str | None = None
+    ) -> NoReturn:
+        """Say that the file breaks ``rule`` at byte ``at``. Never returns."""
+        if self.report is None:
+            kind = LimitError if rule is LIMIT else FormatError
+            raise kind(rule.id, at, message if inner is None else f"{message} [{inner}]")
+        self._record(rule, at, message, hint, inner)
+        raise _Abandon
+
+    def note(
+        self, rule: Rule, at: int | None, message: str, *, hint: str | None = None, inner: str | None = None
+    ) -> None:
+        """Record a breach that no later line depends on. Does nothing when opening, or below the rule's level."""
+        if self.report is not None and self.wants(rule.level):
+            self._record(rule, at, message, hint, inner)
+
+    def rows(
+        self,
+        ok: NDArray[np.bool_],
+        rule: Rule,
+        at: NDArray[np.uint64] | Sequence[int] | Callable[[int], int],
+        message: Callable[[int], str],
+        *,
+        hint: str | None = None,
+    ) -> None:
+        """Check a whole column: every row that is not ``ok`` breaks ``rule``.
+
+        A structure rule behaves as :meth:`fail` once the bad rows are recorded, any other as :meth:`note`.
+        """
+        if ok.all() or (rule.level != "structure" and not self.wants(rule.level)):
+            return
+        locate = at if callable(at) else lambda row: int(at[row])
+        bad = (~ok).nonzero()[0].tolist()
+        if self.report is None:
+            self.fail(rule, locate(bad[0]), message(bad[0]), hint=hint)
+        kept = max(0, self.limits.findings_per_rule - self._seen[rule.id])
+        for row in bad[:kept]:
+            self._record(rule, locate(row), message(row), hint, None)
+        if len(bad) > kept:
+            self.report.suppressed[rule.id] = self.report.suppressed.get(rule.id, 0) + len(bad) - kept
+        if rule.level == "structure":
+            raise _Abandon
+
+    def limit(self, name: str, value: int, at: int | None, what: str) -> None:
+        """Refuse ``value`` of ``what`` when it is above the limit called ``name``."""
+        cap = getattr(self.limits, name)
+        if value > cap:
+            self.fail(LIMIT, at, f"{what}: {value} is above the limit of {cap}", hint=f"pass Limits({name}=...)")
+
+    def scope(self) -> _Scope:
+        """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""
+        return _Scope(self)
+
+    def _record(self, rule: Rule, at: int | None, message: str, hint: str | None, inner: str | None) -> None:
+        self.record(Finding(rule.id, rule.severity, at, message, hint, inner, self.file))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Scopes that all run, and then stand or fall together: what follows may rely on each of them."""
+        before = self.abandoned
+        yield
+        if self.abandoned > before:
+            raise _Abandon
+
+    def record(self, finding: Finding) -> None:
+        """Put one finding into the report, up to the cap per rule."""
+        report = self.report
+        assert report is not None, "only a collecting Check records"
+        if self._seen[finding.rule] >= self.limits.findings_per_rule:
+            report.suppressed[finding.rule] = report.suppressed.get(finding.rule, 0) + 1
+            return
+        self._seen[finding.rule] += 1
+        report.findings.append(finding)
+
+
+class _Scope:
+    """Ends an abandoned piece of reading; when verifying, an error from below (a source, a decoder) ends here too."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        check = self._check
+        if not check.collecting or not isinstance(error, (FormatError, _Abandon)):
+            return False
+        if isinstance(error, FormatError):
+            check.record(Finding(error.rule, "error", error.offset, error.message, file=check.file))
+        check.abandoned += 1
+        return True

@@ -1,0 +1,65 @@
+"""Ragged columns: what a scan leaves of arrays inside table entries, such as the dims of each tensor."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdall.layout import Buffer
+
+__all__ = ["Shapes"]
+
+_CODE = {4: "I", 8: "Q"}
+_SAFE = 2.0**62  # a float64 product below this is below 2**63 exactly: no wrap happened
+
+
+class Shapes(Sequence[tuple[int, ...]]):
+    """The shape of every tensor of an index, still in the bytes of the index.
+
+    ``positions`` is where each tensor's dims start in ``data``, ``ranks`` how many there are, ``width`` the
+    bytes of one dim.
+    """
+
+    def __init__(self, data: Buffer, positions: NDArray[np.uint64], ranks: NDArray[np.uint64], width: int = 8) -> None:
+        self._data = data
+        self._positions = positions
+        self._ranks = ranks
+        self._width = width
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def __getitem__(self, row: int) -> tuple[int, ...]:  # type: ignore[override]  # rows only, no slices
+        rank = int(self._ranks[row])
+        return struct.unpack_from(f"<{rank}{_CODE[self._width]}", self._data, int(self._positions[row]))
+
+    def counts(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Elements of every tensor, and which of them are exact.
+
+        A row that is not exact has 2**62 elements or more: no file holds that many, and whoever needs the
+        number takes it from the Python integers of that row.
+        """
+        counts = np.ones(len(self), np.uint64)
+        exact = np.ones(len(self), np.bool_)
+        bytes_ = np.frombuffer(self._data, np.uint8)
+        for rank in np.unique(self._ranks).tolist():
+            rows = (self._ranks == rank).nonzero()[0]
+            if rank > 64 or rank * len(rows) < 64:  # few, or silly: one by one
+                for row in rows.tolist():
+                    count = prod(self[row])
+                    exact[row] = count < 1 << 62
+                    counts[row] = count if exact[row] else 0
+                continue
+            where = self._positions[rows][:, None] + np.arange(rank * self._width, dtype=np.uint64)
+            dims = bytes_[where].view(f"<u{self._width}").astype(np.uint64)
+            with np.errstate(over="ignore"):
+                counts[rows] = dims.prod(axis=1, dtype=np.uint64)
+                exact[rows] = (dims == 0).any(axis=1) | (dims.astype(np.float64).prod(axis=1) < _SAFE)
+        return counts, exact

@@ -1,0 +1,66 @@
+"""The errors that leave the library.
+
+Readers raise :class:`FormatError` and nothing else for what is wrong with a file; writers raise
+:class:`ContentError` for a value that the target cannot hold. Each class also inherits the builtin
+that callers would catch without knowing holdall.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ClosedError",
+    "ContentError",
+    "FormatError",
+    "HoldallError",
+    "LimitError",
+    "MissingError",
+    "UnsupportedError",
+]
+
+
+class HoldallError(Exception):
+    """Base of everything that holdall raises on purpose."""
+
+
+class FormatError(HoldallError, ValueError):
+    """A file breaks a rule of its format.
+
+    ``rule`` is a stable id, ``offset`` the byte in the file (``None`` where no single byte is at
+    fault), ``message`` the sentence with the numbers.
+
+    >>> error = FormatError("oinf.header.magic", 0, "oinf: bad magic")
+    >>> error.rule, error.offset, str(error)
+    ('oinf.header.magic', 0, 'oinf: bad magic (at byte 0x0)')
+    """
+
+    def __init__(self, rule: str, offset: int | None, message: str) -> None:
+        super().__init__(rule, offset, message)
+        self.rule = rule
+        self.offset = offset
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message if self.offset is None else f"{self.message} (at byte {self.offset:#x})"
+
+
+class LimitError(FormatError):
+    """A file asks for more than :class:`holdall.Limits` allows; a caller who trusts it can raise the limit."""
+
+
+class UnsupportedError(HoldallError, NotImplementedError):
+    """The file is well-formed, but uses something holdall does not do."""
+
+
+class ContentError(HoldallError, ValueError):
+    """A writer refuses a value that its format cannot hold."""
+
+
+class ClosedError(HoldallError, ValueError):
+    """The model was closed; arrays taken from it before stay valid."""
+
+
+class MissingError(HoldallError, KeyError):
+    """A name that the model does not have was asked for."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show the repr

@@ -1,0 +1,100 @@
+"""The contract of a container format: what it is called, what it can hold, how it is read, planned and audited."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdall.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from holdall.check import Check, Rule
+    from holdall.ledger import Ledger
+    from holdall.model import Model
+    from holdall.plan import FolderPlan, Plan
+    from holdall.source import Source
+
+__all__ = ["Format", "Holds", "Option", "Tick"]
+
+Tick = Callable[[int], None]  # told how many more payload bytes an audit has been through
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What a format can hold; conversion and ``holdall formats`` ask here instead of trying.
+
+    ``names`` and ``values`` are sentences for people; ``refuses_name`` and ``refuses_metadata`` decide.
+    """
+
+    dtypes: frozenset[str]
+    max_rank: int | None = None
+    zero_size: bool = True
+    declared: bool = False  # tensors without data
+    aliases: bool = False  # several names for the same bytes
+    metadata: bool = True
+    assets: bool = False
+    free_text: bool = False  # a place for any text or bytes, so that a skeleton can travel
+    names: str = "any text"
+    refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
+    refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A writer option: what the command line and ``save`` accept for the format."""
+
+    name: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+class Format(ABC):
+    """One container format as an object. Subclass it, fill in the facts, and register the instance."""
+
+    name: str  # the id: "oinf"
+    title: str  # for people
+    suffixes: tuple[str, ...] = ()
+    folder = False  # made of several files in a folder
+    holds: Holds
+    options: tuple[Option, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    @abstractmethod
+    def accepts(self, head: bytes, source: Source) -> bool:
+        """Whether ``source``, which begins with ``head``, is of this format: by content, cheaply, never raising."""
+
+    @abstractmethod
+    def read(self, source: Source, check: Check, ledger: Ledger) -> Model:
+        """Parse header and index: bounded by the file's own size, without touching payloads."""
+
+    def require(self, model: Model, parts: Collection[str]) -> None:
+        """Refuse a file that lacks one of ``parts``, named as the format names them."""
+        if parts:
+            raise UnsupportedError(f"{self.name} has no optional parts to require: {', '.join(parts)}")
+
+    def plan(self, model: Model, options: Mapping[str, Any]) -> Plan | FolderPlan:
+        """The file that holds ``model``. Raises ContentError for what it cannot hold."""
+        raise UnsupportedError(f"{self.name}: can be read, not written")
+
+    def audit(self, model: Model, check: Check, tick: Tick) -> None:
+        """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
+        return None
+
+    def facet(self, name: str, model: Model) -> Any:
+        """What the model holds under a facet's name ("sizevars", "vocab", "config"); None where it holds none."""
+        return None
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``given`` completed by the defaults; an option that the format does not have is refused."""
+        known = {option.name: option for option in self.options}
+        for name, value in given.items():
+            if name not in known:
+                has = ", ".join(known) or "none"
+                raise UnsupportedError(f"{self.name} has no option {name!r}; its options are: {has}")
+            choices = known[name].choices
+            if choices and str(value) not in choices:
+                raise UnsupportedError(f"{self.name}: {name} is one of {', '.join(choices)}, not {value!r}")
+        return {name: given.get(name, option.default) for name, option in known.items()}

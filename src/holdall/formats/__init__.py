@@ -1,0 +1,1 @@
+"""One folder a format: layout, rules, reader, writer."""

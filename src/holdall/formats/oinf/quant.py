@@ -1,0 +1,127 @@
+"""Quantization parameters of a version 2 tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from holdall.errors import ContentError
+from holdall.formats.oinf.layout import ALIGN, QUANT
+
+__all__ = ["QuantParams", "breaches", "decode", "encode", "stored_size"]
+
+_SCHEMES = {1: "symmetric", 2: "asymmetric"}
+_MODES = {1: "per_tensor", 2: "per_channel"}
+
+
+@dataclass(frozen=True, slots=True)
+class QuantParams:
+    """Scale and zero point of a quantized tensor: real = scale * (stored - zero_point).
+
+    With ``axis`` None there is one scale for the tensor; otherwise one an index of that axis.
+
+    >>> QuantParams(scale=[0.5]).scheme
+    'symmetric'
+    """
+
+    scale: Sequence[float]
+    zero_point: Sequence[int] | None = None
+    axis: int | None = None
+    scheme: Literal["symmetric", "asymmetric"] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _floats(self.scale))
+        if self.zero_point is not None:
+            object.__setattr__(self, "zero_point", _ints(self.zero_point))
+        if self.scheme is None:
+            object.__setattr__(self, "scheme", "symmetric" if self.zero_point is None else "asymmetric")
+
+    @property
+    def scale_mode(self) -> str:
+        """ "per_tensor" or "per_channel"."""
+        return "per_tensor" if self.axis is None else "per_channel"
+
+    @property
+    def zero_point_mode(self) -> str:
+        """ "none", "per_tensor" or "per_channel"."""
+        return "none" if self.zero_point is None else self.scale_mode
+
+
+def _floats(values: Sequence[float] | float) -> tuple[float, ...]:
+    items = (values,) if isinstance(values, (int, float)) else tuple(float(v) for v in values)
+    return tuple(float(v) for v in np.asarray(items, np.float32))
+
+
+def _ints(values: Sequence[int] | int) -> tuple[int, ...]:
+    items = (values,) if isinstance(values, int) else tuple(int(v) for v in values)
+    if any(not -(1 << 31) <= v < 1 << 31 for v in items):
+        raise ContentError("a zero point does not fit i32")
+    return items
+
+
+def stored_size(scale_count: int, zp_count: int) -> int:
+    """Bytes of a quant payload, padding included."""
+    size = QUANT.size + 4 * scale_count + 4 * zp_count
+    return size + -size % ALIGN
+
+
+def breaches(head: bytes, shape: tuple[int, ...]) -> str | None:
+    """What is wrong with a quant head for a tensor of ``shape``; None when nothing is."""
+    q = QUANT.read(head, 0)
+    if q.reserved:
+        return f"reserved is {q.reserved}, not 0"
+    if q.scheme not in _SCHEMES:
+        return f"scheme {q.scheme} is unknown"
+    if q.scale_mode not in _MODES:
+        return f"scale mode {q.scale_mode} is unknown"
+    if q.zp_mode not in (0, q.scale_mode):
+        known = q.zp_mode in _MODES
+        return f"zero point mode {q.zp_mode} {'differs from the scale mode' if known else 'is unknown'}"
+    if q.scheme == 1 and q.zp_mode:
+        return "a symmetric scheme has no zero point"
+    if q.scale_mode == 1 and (q.scale_axis, q.scale_count) != (0, 1):
+        return f"a scale per tensor has axis 0 and count 1, not axis {q.scale_axis} and count {q.scale_count}"
+    if q.scale_mode == 2 and q.scale_axis >= len(shape):
+        return f"scale axis {q.scale_axis} does not exist in {len(shape)} dimensions"
+    if q.scale_mode == 2 and q.scale_count != shape[q.scale_axis]:
+        return f"{q.scale_count} scales for axis {q.scale_axis} of size {shape[q.scale_axis]}"
+    expected = (q.scale_axis, q.scale_count) if q.zp_mode else (q.zp_axis, 0)
+    if (q.zp_axis, q.zp_count) != expected:
+        return f"zero point axis {q.zp_axis} and count {q.zp_count}; expected {expected[0]} and {expected[1]}"
+    return None
+
+
+def decode(data: bytes) -> QuantParams:
+    """The parameters in a payload that :func:`breaches` has nothing against."""
+    q = QUANT.read(data, 0)
+    scale = np.frombuffer(data, "<f4", q.scale_count, QUANT.size)
+    zero_point = np.frombuffer(data, "<i4", q.zp_count, QUANT.size + 4 * q.scale_count)
+    return QuantParams(
+        scale=scale.tolist(),
+        zero_point=zero_point.tolist() if q.zp_mode else None,
+        axis=q.scale_axis if q.scale_mode == 2 else None,
+        scheme=_SCHEMES[q.scheme],  # type: ignore[arg-type]
+    )
+
+
+def encode(quant: QuantParams, name: str, shape: tuple[int, ...]) -> bytes:
+    """The payload for the parameters of the tensor ``name``."""
+    axis, zero_point = quant.axis, quant.zero_point or ()
+    head = QUANT.pack(
+        scheme=1 if quant.scheme == "symmetric" else 2,
+        scale_mode=1 if axis is None else 2,
+        zp_mode=0 if quant.zero_point is None else (1 if axis is None else 2),
+        reserved=0,
+        scale_axis=axis or 0,
+        scale_count=len(quant.scale),
+        zp_axis=axis or 0 if quant.zero_point is not None else 0,
+        zp_count=len(zero_point),
+    )
+    wrong = breaches(head, shape)
+    if wrong:
+        raise ContentError(f"oinf: quant of tensor {name!r}: {wrong}")
+    data = head + np.asarray(quant.scale, "<f4").tobytes() + np.asarray(zero_point, "<i4").tobytes()
+    return data + bytes(-len(data) % ALIGN)

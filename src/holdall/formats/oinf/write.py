@@ -1,0 +1,172 @@
+"""Writing OINF: tables first, then metadata payloads, then each tensor's data and quant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdall.dtypes import DType
+from holdall.errors import ContentError
+from holdall.formats.oinf import quant, values
+from holdall.formats.oinf.layout import (
+    ALIGN,
+    HAS_DATA,
+    HAS_QUANT,
+    HEADER,
+    MAGIC,
+    METADATA,
+    SIZEVAR,
+    TAG_OF,
+    TENSOR,
+)
+from holdall.formats.oinf.quant import QuantParams
+from holdall.formats.oinf.read import OinfNative
+from holdall.model import Model
+from holdall.payload import Held
+from holdall.plan import Plan
+from holdall.tensor import Tensor
+
+__all__ = ["plan"]
+
+_U64 = 1 << 64
+
+
+def plan(model: Model, options: Mapping[str, Any]) -> Plan:
+    """The OINF file that holds ``model``."""
+    native = model.native if isinstance(model.native, OinfNative) else OinfNative()
+    sizevars = list(native.sizevars.items())
+    entries = list(model.metadata.entries)
+    tensors = list(model.tensors)
+    if options["sort"]:
+        sizevars.sort()
+        entries.sort(key=lambda entry: entry.key)
+        tensors.sort(key=lambda tensor: tensor.name)
+    for table, names in (
+        ("sizevar", [name for name, _ in sizevars]),
+        ("metadata entry", [entry.key for entry in entries]),
+        ("tensor", [tensor.name for tensor in tensors]),
+    ):
+        _check_names(table, names)
+    version = _version(options["version"], model, tensors)
+    encoded = [values.encode(entry.key, entry.value, entry.kind) for entry in entries]
+    quants = [_quant_payload(tensor) for tensor in tensors]
+
+    sizevar_table = b"".join(SIZEVAR.pack(name=name.encode(), value=_sizevar(name, n)) for name, n in sizevars)
+    offset_metadata = HEADER.size + len(sizevar_table)
+    offset_tensors = offset_metadata + sum(_string_size(entry.key) + 24 for entry in entries)
+    tail = 28 if version == 1 else 44
+    end = offset_tensors + sum(_string_size(t.name) + tail + 8 * len(t.shape) for t in tensors)
+    offset_data = end + -end % ALIGN
+
+    cursor = offset_data
+    metadata_table = bytearray()
+    for entry, (tag, payload, nbytes) in zip(entries, encoded, strict=True):
+        metadata_table += METADATA.pack(
+            key=entry.key.encode(), value_type=tag, value_flags=0, value_nbytes=nbytes, value_offset=cursor
+        )
+        cursor += len(payload) + -len(payload) % ALIGN
+    tensor_table = bytearray()
+    for tensor, quant_payload in zip(tensors, quants, strict=True):
+        record, cursor = _tensor_entry(tensor, quant_payload, version, cursor)
+        tensor_table += record
+
+    out = Plan()
+    out.put(
+        HEADER.pack(
+            magic=MAGIC,
+            version=version,
+            flags=0,
+            n_sizevars=len(sizevars),
+            n_metadata=len(entries),
+            n_tensors=len(tensors),
+            reserved=0,
+            offset_sizevars=HEADER.size,
+            offset_metadata=offset_metadata,
+            offset_tensors=offset_tensors,
+            offset_data=offset_data,
+            file_size=cursor,
+            padding=bytes(3),
+        )
+    )
+    out.put(sizevar_table + bytes(metadata_table) + bytes(tensor_table))
+    out.align(ALIGN)
+    for _, payload, _ in encoded:
+        out.put(payload)
+        out.align(ALIGN)
+    for tensor, quant_payload in zip(tensors, quants, strict=True):
+        if tensor.payload is not None:
+            out.stream(tensor.payload)
+            out.align(ALIGN)
+        if quant_payload:
+            out.stream(Held(quant_payload))
+    assert out.cursor == cursor
+    return out
+
+
+def _tensor_entry(tensor: Tensor, quant_payload: bytes, version: int, cursor: int) -> tuple[bytes, int]:
+    """The table entry of ``tensor`` with its payload at ``cursor``, and the cursor after it."""
+    if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in TAG_OF:
+        raise ContentError(f"oinf: tensor {tensor.name!r}: {tensor.dtype} is not an OINF type")
+    if tensor.dtype.kind == "bitset":
+        raise ContentError(f"oinf: tensor {tensor.name!r}: readers disagree on bitset tensors; store u8")
+    if any(not 0 <= dim < _U64 for dim in tensor.shape):
+        raise ContentError(f"oinf: tensor {tensor.name!r}: a dim of {list(tensor.shape)} does not fit u64")
+    flags, nbytes, offset = 0, 0, 0
+    if tensor.payload is not None:
+        needed = tensor.dtype.nbytes(tensor.shape)
+        if tensor.nbytes != needed:
+            message = f"{tensor.dtype}{list(tensor.shape)} takes {needed} bytes, not {tensor.nbytes}"
+            raise ContentError(f"oinf: tensor {tensor.name!r}: {message}")
+        flags, nbytes, offset = HAS_DATA, needed, cursor
+        cursor += needed + -needed % ALIGN
+    fields: dict[str, Any] = {
+        "name": tensor.name.encode(),
+        "dtype": TAG_OF[tensor.dtype.name],
+        "ndim": len(tensor.shape),
+        "dims": tensor.shape,
+        "data_nbytes": nbytes,
+        "data_offset": offset,
+    }
+    if version == 2:
+        flags |= HAS_QUANT if quant_payload else 0
+        fields["quant_nbytes"] = len(quant_payload)
+        fields["quant_offset"] = cursor if quant_payload else 0
+        cursor += len(quant_payload)
+    return TENSOR[version].pack(flags=flags, **fields), cursor
+
+
+def _version(asked: str | int, model: Model, tensors: list[Tensor]) -> int:
+    """1 unless asked otherwise, or quantized, or read from a version 2 file."""
+    quantized = next((t.name for t in tensors if isinstance(t.native, QuantParams)), None)
+    if str(asked) == "auto":
+        return 2 if quantized is not None or (model.format == "oinf" and model.version == (2,)) else 1
+    if str(asked) == "1" and quantized is not None:
+        raise ContentError(f"oinf: tensor {quantized!r} has quant parameters, which version 1 cannot hold")
+    return int(asked)
+
+
+def _quant_payload(tensor: Tensor) -> bytes:
+    if not isinstance(tensor.native, QuantParams):
+        return b""
+    return quant.encode(tensor.native, tensor.name, tensor.shape)
+
+
+def _check_names(table: str, names: list[str]) -> None:
+    for name in names:
+        wrong = values.name_breach(name)
+        if wrong:
+            raise ContentError(f"oinf: {table}: {wrong}")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ContentError(f"oinf: two {table} names are {twice!r}")
+
+
+def _sizevar(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _U64:
+        raise ContentError(f"oinf: sizevar {name!r}: {value!r} is not an integer in 0..2^64-1")
+    return value
+
+
+def _string_size(name: str) -> int:
+    size = 4 + len(name)
+    return size + -size % ALIGN

@@ -1,0 +1,193 @@
+/* Small floats to and from float32, all branchless so that the loops vectorize. `rest` is a code without its sign. */
+#include "kernels.h"
+#include "simd.h"
+
+#include <stdbool.h>
+
+/* A float of 1 sign bit, some exponent bits and `mantissa` bits. */
+struct layout {
+    int mantissa, bias;
+    int32_t top;     /* the first code that is not finite: what overflow becomes, infinity or (e4m3) NaN */
+    int32_t nan;     /* the quiet NaN */
+    int32_t payload; /* the bits of a NaN that narrowing keeps beside it */
+};
+
+static const struct layout F16 = {10, 15, 0x7c00, 0x7e00, 0x1ff};
+static const struct layout E5M2 = {2, 15, 0x7c, 0x7e, 0};
+static const struct layout E4M3 = {3, 7, 0x7f, 0x7f, 0};
+
+enum { F32_MANTISSA = 23, F32_BIAS = 127, F32_INFINITY = 0x7f800000, F32_REST = 0x7fffffff };
+
+INLINE float as_float(int32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE int32_t as_bits(float value)
+{
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The bits of the float32 2**exponent. */
+INLINE int32_t power(int exponent) { return (F32_BIAS + exponent) << F32_MANTISSA; }
+
+INLINE int32_t widen_rest(int32_t rest, struct layout small)
+{
+    const int shift = F32_MANTISSA - small.mantissa;
+    const int32_t normal = (rest << shift) + ((F32_BIAS - small.bias) << F32_MANTISSA);
+    /* A subnormal is a whole number of smallest steps. Its float32 is a normal number: exact, also when the caller's
+     * thread flushes subnormals to zero. */
+    const int32_t subnormal = as_bits((float)rest * as_float(power(1 - small.bias - small.mantissa)));
+    const int32_t special = rest << shift | F32_INFINITY;
+    const int32_t finite = rest < 1 << small.mantissa ? subnormal : normal;
+    return rest >= small.top ? special : finite;
+}
+
+INLINE int32_t narrow_rest(int32_t rest, struct layout small)
+{
+    const int shift = F32_MANTISSA - small.mantissa;
+    /* Half of the last kept bit, a hair less when that bit is even, carries exactly when rounding goes up. */
+    const int32_t half = (1 << (shift - 1)) - 1 + (rest >> shift & 1);
+    const int32_t rebased = (rest - ((F32_BIAS - small.bias) << F32_MANTISSA) + half) >> shift;
+    const int32_t normal = rebased < small.top ? rebased : small.top;
+    /* Next to this power of two, float32 numbers are one subnormal step apart: the addition itself rounds. */
+    const int32_t anchor = power(1 - small.bias - small.mantissa + F32_MANTISSA);
+    const int32_t subnormal = as_bits(as_float(rest) + as_float(anchor)) - anchor;
+    const int32_t number = rest < power(1 - small.bias) ? subnormal : normal;
+    return rest > F32_INFINITY ? small.nan | (rest >> shift & small.payload) : number;
+}
+
+INLINE void widen_16(const u16_any *codes, u32_any *out, size_t count, struct layout small)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t code = codes[i];
+        out[i] = (uint32_t)widen_rest(code & 0x7fff, small) | (code & 0x8000) << 16;
+    }
+}
+
+INLINE void widen_8(const uint8_t *codes, u32_any *out, size_t count, struct layout small)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t code = codes[i];
+        out[i] = (uint32_t)widen_rest(code & 0x7f, small) | (code & 0x80) << 24;
+    }
+}
+
+INLINE void narrow_16(const u32_any *values, u16_any *out, size_t count, struct layout small)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (uint16_t)((uint32_t)narrow_rest(values[i] & F32_REST, small) | (values[i] >> 16 & 0x8000));
+}
+
+INLINE void narrow_8(const u32_any *values, uint8_t *out, size_t count, struct layout small)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (uint8_t)((uint32_t)narrow_rest(values[i] & F32_REST, small) | (values[i] >> 24 & 0x80));
+}
+
+/* bf16 is the upper half of a float32, subnormals and all. */
+INLINE void widen_bf16(const u16_any *codes, u32_any *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (uint32_t)codes[i] << 16;
+}
+
+INLINE void narrow_bf16(const u32_any *values, u16_any *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t value = values[i];
+        uint32_t rounded = (value + 0x7fff + (value >> 16 & 1)) >> 16;
+        uint32_t quieted = value >> 16 | 0x40;
+        out[i] = (uint16_t)((int32_t)(value & F32_REST) > F32_INFINITY ? quieted : rounded);
+    }
+}
+
+enum kind { KIND_BF16, KIND_F16, KIND_E4M3, KIND_E5M2, KINDS };
+
+static const struct {
+    const char *name;
+    Py_ssize_t width;
+} kinds[KINDS] = {{"bf16", 2}, {"f16", 2}, {"f8_e4m3", 1}, {"f8_e5m2", 1}};
+
+/* The switches make the layout a constant of each loop. */
+INLINE void widen_body(int kind, const void *codes, void *out, size_t count)
+{
+    switch (kind) {
+    case KIND_BF16: widen_bf16(codes, out, count); break;
+    case KIND_F16: widen_16(codes, out, count, F16); break;
+    case KIND_E4M3: widen_8(codes, out, count, E4M3); break;
+    default: widen_8(codes, out, count, E5M2); break;
+    }
+}
+
+INLINE void narrow_body(int kind, const void *values, void *out, size_t count)
+{
+    switch (kind) {
+    case KIND_BF16: narrow_bf16(values, out, count); break;
+    case KIND_F16: narrow_16(values, out, count, F16); break;
+    case KIND_E4M3: narrow_8(values, out, count, E4M3); break;
+    default: narrow_8(values, out, count, E5M2); break;
+    }
+}
+
+SIMD_LEVELS(widen, (int kind, const void *codes, void *out, size_t count), (kind, codes, out, count))
+SIMD_LEVELS(narrow, (int kind, const void *values, void *out, size_t count), (kind, values, out, count))
+
+/* Whether there is such a kind and the two buffers hold equally many of it and of float32. */
+static bool check(const char *name, const Py_buffer *small, const Py_buffer *wide, int *kind)
+{
+    for (*kind = 0; *kind < KINDS && strcmp(kinds[*kind].name, name); ++*kind)
+        continue;
+    if (*kind == KINDS) {
+        PyErr_Format(PyExc_ValueError, "no float kind '%s'", name);
+        return false;
+    }
+    if (wide->len % 4 || small->len % kinds[*kind].width || small->len / kinds[*kind].width != wide->len / 4) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes of %s and %zd bytes of f32 are not equally many elements", small->len,
+                     name, wide->len);
+        return false;
+    }
+    return true;
+}
+
+PyObject *kernel_widen(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    const char *name;
+    Py_buffer data, out;
+    if (!PyArg_ParseTuple(arguments, "sy*w*:widen", &name, &data, &out))
+        return NULL;
+    int kind;
+    bool valid = check(name, &data, &out, &kind);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        widen[simd_level](kind, data.buf, out.buf, (size_t)out.len / 4);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&out);
+    return valid ? Py_BuildValue("") : NULL;
+}
+
+PyObject *kernel_narrow(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    const char *name;
+    Py_buffer data, out;
+    if (!PyArg_ParseTuple(arguments, "sy*w*:narrow", &name, &data, &out))
+        return NULL;
+    int kind;
+    bool valid = check(name, &out, &data, &kind);
+    if (valid) {
+        Py_BEGIN_ALLOW_THREADS
+        narrow[simd_level](kind, data.buf, out.buf, (size_t)data.len / 4);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&out);
+    return valid ? Py_BuildValue("") : NULL;
+}

@@ -1,0 +1,18 @@
+/* The functions Python sees; reference.py documents what each takes and gives. */
+#ifndef HOLDALL_KERNELS_H
+#define HOLDALL_KERNELS_H
+
+#include <Python.h>
+
+PyObject *kernel_scan(PyObject *module, PyObject *arguments);
+PyObject *kernel_texts(PyObject *module, PyObject *arguments);
+PyObject *kernel_unpack(PyObject *module, PyObject *arguments);
+PyObject *kernel_pack(PyObject *module, PyObject *arguments);
+PyObject *kernel_widen(PyObject *module, PyObject *arguments);
+PyObject *kernel_narrow(PyObject *module, PyObject *arguments);
+
+/* "O&" converter: a Python int into a Py_ssize_t of 0 or more. Sizes come from files, so one that does not fit is a
+ * ValueError like every other size out of bounds, not the OverflowError of "n". */
+int to_size(PyObject *value, void *size);
+
+#endif

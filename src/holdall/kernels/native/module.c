@@ -1,0 +1,52 @@
+#include "kernels.h"
+#include "simd.h"
+
+int to_size(PyObject *value, void *size)
+{
+    Py_ssize_t number = PyLong_AsSsize_t(value);
+    if (number == -1 && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+        return 0;
+    if (number < 0) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "a size must be from 0 to %zd, not %S", PY_SSIZE_T_MAX, value);
+        return 0;
+    }
+    *(Py_ssize_t *)size = number;
+    return 1;
+}
+
+static PyObject *kernel_simd_level(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(simd_level);
+}
+
+static PyMethodDef functions[] = {
+    {"scan", kernel_scan, METH_VARARGS, "Walk a table of variable-length entries into columns."},
+    {"texts", kernel_texts, METH_VARARGS, "Decode many pieces of one buffer as strict UTF-8."},
+    {"unpack", kernel_unpack, METH_VARARGS, "Spread a bit stream to one byte per element."},
+    {"pack", kernel_pack, METH_VARARGS, "Squeeze one byte per element into a bit stream."},
+    {"widen", kernel_widen, METH_VARARGS, "Small floats to float32."},
+    {"narrow", kernel_narrow, METH_VARARGS, "float32 to small floats, to nearest even."},
+    {"simd_level", kernel_simd_level, METH_NOARGS, "0 baseline, 1 AVX2, 2 AVX-512."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int execute(PyObject *module)
+{
+    (void)module;
+    simd_choose();
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_native",
+    .m_doc = "The kernels in C; reference.py is their readable twin.",
+    .m_methods = functions,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,343 @@
+"""The readable twins of the C kernels: what they must compute, and what runs where nothing was compiled.
+
+Every function takes any C-contiguous buffer. A size, count or position that does not lie within its buffer is a
+ValueError, an object that is no (writable) buffer a TypeError; `out` must not overlap the input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    # Arrays are buffers, but numpy's types say so only from Python 3.12 on.
+    Bytes = Buffer | NDArray[Any]
+
+MAX_STEPS = 64  # far above any real table; the C twin keeps one entry's values on the stack
+BLOCK = 1 << 16  # elements a numpy twin treats at a time, so that its temporaries stay small
+
+_INT_WIDTHS = (1, 2, 4, 8)
+_U64 = 1 << 64
+
+
+def simd_level() -> int:
+    """The instruction set in use: 0 baseline, 1 AVX2, 2 AVX-512. Always 0 here."""
+    return 0
+
+
+# Buffers and sizes
+
+
+def _view(buffer: Any, *, writable: bool = False) -> memoryview:
+    view = memoryview(buffer)
+    if not view.c_contiguous or (writable and view.readonly):
+        raise TypeError(f"a {'writable ' * writable}contiguous buffer is needed")
+    return view.cast("B") if view.nbytes else memoryview(bytearray())  # an empty shape cannot be cast
+
+
+def _array(buffer: Bytes, dtype: str, *, writable: bool = False) -> NDArray[Any]:
+    return np.frombuffer(_view(buffer, writable=writable), dtype)
+
+
+def _check_size(*sizes: int) -> None:
+    for size in sizes:
+        if not 0 <= size <= sys.maxsize:
+            raise ValueError(f"a size must be from 0 to {sys.maxsize}, not {size}")
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+
+
+# The scanner
+
+
+class Op(IntEnum):
+    """The steps of a scan program; each is five int64: the op and its operands a, b, c, d (unused ones are ignored)."""
+
+    INT = 0  # a = width 1|2|4|8: unsigned little-endian -> 1 column (value)
+    RAW = 1  # a = length: fixed bytes -> 1 column (position)
+    TEXT = 2  # a = prefix width, b = pad: the field is padded to a multiple of b -> 2 columns (position, length)
+    ARRAY = 3  # a = item width, b = column of the item count -> 1 column (position)
+    BLOB = 4  # a = column of the byte length -> 1 column (position)
+    ELEMENTS = 5  # a, b = columns of the dim count and dims, c = dim width 4|8, d = item bytes -> 1 column (position)
+    SKIP = 6  # a = length -> no column
+
+
+@dataclass(frozen=True)
+class _Step:
+    op: int
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+def scan(
+    data: Bytes, start: int, stop: int, count: int, program: Bytes, columns: Bytes, starts: Bytes, /
+) -> tuple[int, int, int]:
+    """Walk `count` entries of variable length in data[start:stop], each made of the program's steps.
+
+    `columns` is uint64[n_columns][count] and gets a row for every entry that is complete; `starts` is uint64[count] and
+    gets the offset of every entry that was begun, the failing one included. Returns (count, -1, position after the last
+    entry), or (entries done, failing step, position of that step) when a step's bytes do not fit before `stop`.
+    """
+    _check_size(start, stop, count)
+    view, steps = _view(data), _steps(program)
+    width = sum(_COLUMNS[step.op] for step in steps)
+    table, offsets = _array(columns, "u1", writable=True), _array(starts, "u1", writable=True)
+    if not start <= stop <= len(view):
+        raise ValueError(f"no range {start} to {stop} in {len(view)} bytes")
+    if table.size != 8 * width * count or offsets.size != 8 * count:
+        raise ValueError(f"columns and starts must be uint64[{width}][{count}] and uint64[{count}]")
+    table, offsets = table.view("<u8").reshape(width, count), offsets.view("<u8")
+    at = start
+    for entry in range(count):
+        offsets[entry] = at
+        row: list[int] = []
+        for index, step in enumerate(steps):
+            size = _take(step, view, at, stop - at, row)
+            if size is None or size > stop - at:
+                return entry, index, at
+            at += size
+        table[:, entry] = row
+    return count, -1, at
+
+
+_COLUMNS: dict[int, int] = {Op.INT: 1, Op.RAW: 1, Op.TEXT: 2, Op.ARRAY: 1, Op.BLOB: 1, Op.ELEMENTS: 1, Op.SKIP: 0}
+
+
+def _steps(program: Bytes) -> list[_Step]:
+    view = _view(program)
+    if len(view) % 40 or len(view) // 40 > MAX_STEPS:
+        raise ValueError(f"a program is up to {MAX_STEPS} steps of 5 int64, not {len(view)} bytes")
+    steps: list[_Step] = []
+    makers: list[_Step | None] = []  # of each column; None for the position of a TEXT, which no step may refer to
+    for index, words in enumerate(np.frombuffer(view, "<i8").reshape(-1, 5).tolist()):
+        step = _Step(*words)
+        if not _makes_sense(step, makers):
+            raise ValueError(f"step {index} of the program is not valid")
+        steps.append(step)
+        makers += [None, step] if step.op == Op.TEXT else [step] * _COLUMNS[step.op]
+    return steps
+
+
+def _makes_sense(step: _Step, makers: list[_Step | None]) -> bool:
+    def maker(column: int, *ops: Op) -> _Step | None:
+        made = makers[column] if 0 <= column < len(makers) else None
+        return made if made is not None and made.op in ops else None
+
+    match step.op:
+        case Op.INT:
+            return step.a in _INT_WIDTHS
+        case Op.TEXT:
+            return step.a in _INT_WIDTHS and step.b >= 1
+        case Op.ARRAY:
+            return step.a >= 1 and maker(step.b, Op.INT, Op.TEXT) is not None
+        case Op.BLOB:
+            return maker(step.a, Op.INT, Op.TEXT) is not None
+        case Op.ELEMENTS:
+            dims = maker(step.b, Op.ARRAY)
+            return dims is not None and (dims.a, dims.b) == (step.c, step.a) and step.c in (4, 8) and step.d >= 1
+        case Op.RAW | Op.SKIP:
+            return step.a >= 0
+    return False
+
+
+def _take(step: _Step, data: memoryview, at: int, left: int, row: list[int]) -> int | None:
+    """Append the step's columns to the row; its size in bytes, None when even the prefix that says it does not fit."""
+    match step.op:
+        case Op.INT | Op.TEXT if left < step.a:
+            return None
+        case Op.INT:
+            row.append(int.from_bytes(data[at : at + step.a], "little"))
+            return step.a
+        case Op.TEXT:
+            length = int.from_bytes(data[at : at + step.a], "little")
+            row += [at + step.a, length]
+            return -(-(step.a + length) // step.b) * step.b
+        case Op.ARRAY:
+            size = row[step.b] * step.a
+        case Op.BLOB:
+            size = row[step.a]
+        case Op.ELEMENTS:
+            dims = np.frombuffer(data, f"<u{step.c}", row[step.a], row[step.b]).tolist()
+            size = 0 if 0 in dims else step.d
+            for dim in dims:
+                size = min(size * dim, _U64)  # enough to be too much; an exact product of hostile numbers is slow
+        case Op.RAW:
+            size = step.a
+        case _:
+            return step.a
+    row.append(at)
+    return size
+
+
+# Texts
+
+
+def texts(data: Bytes, positions: Bytes, lengths: Bytes, /) -> tuple[list[str], int]:
+    """Decode the piece of `data` at each (position, length), two uint64 buffers, as strict UTF-8.
+
+    Returns the texts and -1, or the texts before the first invalid one and its index.
+    """
+    view, at, sizes = _view(data), _view(positions), _view(lengths)
+    if len(at) % 8 or len(sizes) != len(at):
+        raise ValueError("positions and lengths must be uint64, as many of one as of the other")
+    found: list[str] = []
+    pairs = zip(np.frombuffer(at, "<u8").tolist(), np.frombuffer(sizes, "<u8").tolist(), strict=True)
+    for index, (position, length) in enumerate(pairs):
+        if position + length > len(view):
+            raise ValueError(f"text {index} does not lie within the {len(view)} bytes")
+        try:
+            found.append(str(view[position : position + length], "utf-8"))
+        except UnicodeDecodeError:
+            return found, index
+    return found, -1
+
+
+# Bits
+
+UNSIGNED, TWOS_COMPLEMENT, SIGN_BIT = 0, 1, 2
+_BITS = (1, 2, 3, 4, 6)
+
+
+def _check_bits(bits: int) -> None:
+    if bits not in _BITS:
+        raise ValueError(f"bits must be 1, 2, 3, 4 or 6, not {bits}")
+
+
+def unpack(data: Bytes, bit_offset: int, bits: int, count: int, kind: int, out: Bytes, /) -> None:
+    """Spread elements of `bits` bits, least significant first, from bit `bit_offset` on, to one byte each.
+
+    `kind` is 0 unsigned, 1 two's complement, 2 sign bit (1 bit only: 0 is -1, 1 is +1).
+    """
+    _check_size(bit_offset, count)
+    _check_bits(bits)
+    if kind not in (UNSIGNED, TWOS_COMPLEMENT) and (kind, bits) != (SIGN_BIT, 1):
+        raise ValueError(f"no kind {kind} of {bits} bits")
+    stream, values = _array(data, "u1"), _array(out, "i1", writable=True)
+    if values.size != count:
+        raise ValueError(f"{count} elements need as many bytes, not {values.size}")
+    if bit_offset + count * bits > 8 * stream.size:
+        raise ValueError(f"{count} elements of {bits} bits from bit {bit_offset} do not lie within {stream.size} bytes")
+    weights = 1 << np.arange(bits, dtype=np.int8)
+    if kind == TWOS_COMPLEMENT:
+        weights[-1] *= -1
+    first, shift = divmod(bit_offset, 8)
+    for block in _blocks(count):
+        # A block is a multiple of 8 elements, so each starts at the same bit of its byte.
+        begin, length = first + block.start * bits // 8, (block.stop - block.start) * bits
+        chunk = np.unpackbits(stream[begin : begin + (shift + length + 7) // 8], bitorder="little")
+        values[block] = chunk[shift : shift + length].reshape(-1, bits).view(np.int8) @ weights
+    if kind == SIGN_BIT:
+        values[:] = 2 * values - 1
+
+
+def pack(codes: Bytes, bits: int, out: Bytes, /) -> None:
+    """Squeeze the low `bits` bits of each byte into a stream, least significant first; unused bits at its end are 0."""
+    _check_bits(bits)
+    values, stream = _array(codes, "u1"), _array(out, "u1", writable=True)
+    if stream.size != (values.size * bits + 7) // 8:
+        raise ValueError(f"{values.size} elements of {bits} bits do not fill {stream.size} bytes")
+    for block in _blocks(values.size):
+        digits = values[block, None] >> np.arange(bits, dtype=np.uint8) & 1
+        chunk = np.packbits(digits, bitorder="little")
+        begin = block.start * bits // 8
+        stream[begin : begin + chunk.size] = chunk
+
+
+# Floats
+
+
+@dataclass(frozen=True)
+class SmallFloat:
+    """A float of one sign bit, some exponent bits and `mantissa` bits, in `width` bytes."""
+
+    width: int
+    mantissa: int
+    bias: int
+    top: int  # the first code that is not finite: what overflow becomes, infinity or (e4m3) NaN
+    nan: int  # the quiet NaN
+    payload: int = 0  # the bits of a NaN that narrowing keeps beside it
+
+    @property
+    def sign(self) -> int:
+        """The sign bit of a code."""
+        return 1 << (8 * self.width - 1)
+
+
+FLOATS = {
+    "bf16": SmallFloat(2, 7, 127, 0x7F80, 0x7FC0, payload=0x3F),
+    "f16": SmallFloat(2, 10, 15, 0x7C00, 0x7E00, payload=0x1FF),
+    "f8_e4m3": SmallFloat(1, 3, 7, 0x7F, 0x7F),
+    "f8_e5m2": SmallFloat(1, 2, 15, 0x7C, 0x7E),
+}
+
+_F32_MANTISSA, _F32_BIAS, _F32_INFINITY, _F32_SIGN = 23, 127, 0x7F800000, 0x80000000
+
+
+def widen(kind: str, data: Bytes, out: Bytes, /) -> None:
+    """Convert the codes of a small float ("bf16", "f16", "f8_e4m3", "f8_e5m2") to float32; the bits of a NaN stay."""
+    codes, values = _array(data, "u1"), _array(out, "u1", writable=True)
+    small = _small_float(kind, codes.size, values.size)
+    codes, values = codes.view(f"<u{small.width}"), values.view("<u4")
+    for block in _blocks(codes.size):
+        values[block] = _widened(small, codes[block].astype(np.int64))
+
+
+def narrow(kind: str, data: Bytes, out: Bytes, /) -> None:
+    """Round float32 to a small float, to nearest even.
+
+    Overflow becomes infinity, in f8_e4m3 NaN. A NaN keeps its sign and becomes quiet; bf16 and f16 keep its top bits.
+    """
+    values, codes = _array(data, "u1"), _array(out, "u1", writable=True)
+    small = _small_float(kind, codes.size, values.size)
+    values, codes = values.view("<u4"), codes.view(f"<u{small.width}")
+    for block in _blocks(values.size):
+        codes[block] = _narrowed(small, values[block].astype(np.int64))
+
+
+def _small_float(kind: str, small_bytes: int, wide_bytes: int) -> SmallFloat:
+    if kind not in FLOATS:
+        raise ValueError(f"no float kind {kind!r}")
+    small = FLOATS[kind]
+    if wide_bytes % 4 or small_bytes * 4 != wide_bytes * small.width:
+        raise ValueError(f"{small_bytes} bytes of {kind} and {wide_bytes} bytes of f32 are not equally many elements")
+    return small
+
+
+def _widened(small: SmallFloat, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    rest = codes & ~small.sign
+    exponent, mantissa = rest >> small.mantissa, rest & ((1 << small.mantissa) - 1)
+    # Exponent 0 means subnormal: the exponent of 1, without the leading bit.
+    digits = np.where(exponent > 0, mantissa + (1 << small.mantissa), mantissa)
+    finite = np.ldexp(digits.astype(np.float64), np.maximum(exponent, 1) - small.bias - small.mantissa)
+    finite[rest >= small.top] = 0
+    bits = finite.astype(np.float32).view(np.uint32).astype(np.int64)
+    special = rest << (_F32_MANTISSA - small.mantissa) | _F32_INFINITY
+    sign = (codes & small.sign) // small.sign * _F32_SIGN
+    unsigned: NDArray[np.int64] = np.where(rest >= small.top, special, bits)
+    return unsigned | sign
+
+
+def _narrowed(small: SmallFloat, bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    rest = bits & ~_F32_SIGN
+    finite = np.where(rest < _F32_INFINITY, rest, 0).astype(np.uint32).view(np.float32).astype(np.float64)
+    exponent = np.maximum((rest >> _F32_MANTISSA) - _F32_BIAS, 1 - small.bias)
+    # In units of the last kept bit; rounding up to the next power of two carries into the exponent by itself.
+    units = np.rint(np.ldexp(finite, small.mantissa - exponent)).astype(np.int64)
+    code = units + ((exponent + small.bias - 1) << small.mantissa)
+    code = np.where(rest >= _F32_INFINITY, small.top, np.minimum(code, small.top))
+    nan = small.nan | (rest >> (_F32_MANTISSA - small.mantissa) & small.payload)
+    sign = (bits & _F32_SIGN) // _F32_SIGN * small.sign
+    unsigned: NDArray[np.int64] = np.where(rest > _F32_INFINITY, nan, code)
+    return unsigned | sign

@@ -1,0 +1,115 @@
+"""Who owns which bytes of a file.
+
+Readers note every region and table they walk: one entry each, whatever the number of tensors. ``explain``
+expands the entries into fields on demand, and :meth:`Ledger.gaps` finds the bytes that nobody owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from holdall.layout import Layout
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdall.layout import Columns
+
+__all__ = ["Ledger", "Owner"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Owner:
+    """A set of byte ranges with one meaning: a header, a table, or the payloads of one kind.
+
+    ``starts`` and ``sizes`` are columns, one row a range; ``label(row)`` names a row.
+    """
+
+    kind: Literal["record", "table", "region", "payload"]
+    name: str
+    starts: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
+    layout: Layout | None
+    label: Callable[[int], str] | None
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class Ledger:
+    """The owners of one file, in the order in which the reader met them.
+
+    ``pad_to`` is the alignment that the format fills with zeros: a gap of zeros that ends on a multiple of
+    it is padding, not a hole.
+    """
+
+    def __init__(self) -> None:
+        self.owners: list[Owner] = []
+        self.pad_to = 1
+
+    def record(self, layout: Layout, start: int) -> None:
+        """One record of a fixed layout."""
+        self._add("record", layout.name, [start], [layout.size], layout, None)
+
+    def table(self, layout: Layout, start: int, count: int) -> None:
+        """``count`` records of a fixed layout, one after the other."""
+        import numpy as np
+
+        starts = np.arange(count, dtype=np.uint64) * np.uint64(layout.size) + np.uint64(start)
+        self._add("table", layout.name, starts, np.full(count, layout.size, np.uint64), layout, None)
+
+    def entries(self, columns: Columns, label: Callable[[int], str] | None = None) -> None:
+        """The entries that a scan walked."""
+        import numpy as np
+
+        ends = np.append(columns.starts[1:], np.uint64(columns.end)) if len(columns) else columns.starts
+        self._add("table", columns.layout.name, columns.starts, ends - columns.starts, columns.layout, label)
+
+    def region(self, name: str, start: int, size: int) -> None:
+        """A stretch of bytes without fields: a string table, a JSON document, reserved bytes."""
+        self._add("region", name, [start], [size], None, None)
+
+    def payloads(
+        self,
+        name: str,
+        starts: NDArray[np.uint64],
+        sizes: NDArray[np.uint64],
+        label: Callable[[int], str] | None = None,
+    ) -> None:
+        """Payload ranges, as columns."""
+        self._add("payload", name, starts, sizes, None, label)
+
+    def _add(
+        self,
+        kind: Literal["record", "table", "region", "payload"],
+        name: str,
+        starts: NDArray[np.uint64] | list[int],
+        sizes: NDArray[np.uint64] | list[int],
+        layout: Layout | None,
+        label: Callable[[int], str] | None,
+    ) -> None:
+        import numpy as np
+
+        self.owners.append(
+            Owner(kind, name, np.asarray(starts, np.uint64), np.asarray(sizes, np.uint64), layout, label)
+        )
+
+    def gaps(self, size: int) -> Iterator[tuple[int, int]]:
+        """The ranges (start, stop) of a file of ``size`` bytes that nobody owns, in order."""
+        import numpy as np
+
+        if self.owners:
+            starts = np.concatenate([owner.starts for owner in self.owners])
+            sizes = np.concatenate([owner.sizes for owner in self.owners])
+            used = sizes > 0
+            order = np.argsort(starts[used], kind="stable")
+            starts, ends = starts[used][order], (starts[used] + sizes[used])[order]
+        else:
+            starts = ends = np.empty(0, np.uint64)
+        reached = np.maximum.accumulate(np.concatenate([np.zeros(1, np.uint64), ends]))
+        limits = np.append(starts, np.uint64(size))
+        for row in (limits > reached).nonzero()[0].tolist():
+            yield int(reached[row]), int(limits[row])

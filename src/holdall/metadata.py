@@ -1,0 +1,82 @@
+"""Metadata and assets: the two slots of a model beside its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdall.payload import Held, Payload
+
+__all__ = ["Assets", "Entry", "Metadata"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One metadata entry as its file has it. ``kind`` is how it is stored ("u8", "string"); "" leaves the choice."""
+
+    key: str
+    value: Any
+    kind: str = ""
+
+
+class Metadata(Mapping[str, Any]):
+    """Ordered entries; as a mapping, a view in which the last of equal keys wins.
+
+    >>> meta = Metadata([Entry("a", 1, "u8"), Entry("a", 2, "u8")])
+    >>> meta["a"], len(meta), len(meta.entries)
+    (2, 1, 2)
+    """
+
+    __slots__ = ("_last", "entries")
+
+    def __init__(self, entries: Iterable[Entry] | Mapping[str, Any] = ()) -> None:
+        if isinstance(entries, Metadata):
+            entries = entries.entries
+        elif isinstance(entries, Mapping):
+            entries = [Entry(key, value) for key, value in entries.items()]
+        self.entries: tuple[Entry, ...] = tuple(entries)
+        self._last = {entry.key: entry for entry in self.entries}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._last[key].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._last)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def kind(self, key: str) -> str:
+        """How the value of ``key`` is stored."""
+        return self._last[key].kind
+
+    def __repr__(self) -> str:
+        return f"Metadata({dict(self)!r})"
+
+
+class Assets(Mapping[str, bytes]):
+    """Named byte blobs, such as ``tokenizer.json``; read when asked for."""
+
+    __slots__ = ("_payloads",)
+
+    def __init__(self, blobs: Mapping[str, Payload | bytes] | None = None) -> None:
+        self._payloads: dict[str, Payload] = {
+            name: blob if isinstance(blob, Payload) else Held(blob) for name, blob in (blobs or {}).items()
+        }
+
+    def __getitem__(self, name: str) -> bytes:
+        return bytes(self._payloads[name].view())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._payloads)
+
+    def __len__(self) -> int:
+        return len(self._payloads)
+
+    def payload(self, name: str) -> Payload:
+        """The blob without reading it."""
+        return self._payloads[name]
+
+    def __repr__(self) -> str:
+        return f"Assets({{{', '.join(f'{name!r}: {p.size} bytes' for name, p in self._payloads.items())}}})"

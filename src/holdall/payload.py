@@ -1,0 +1,92 @@
+"""Where the bytes of a tensor or an asset are: in a source, in memory, or still to be made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from holdall.errors import ContentError
+from holdall.source import CHUNK, Source
+
+__all__ = ["Held", "Made", "Payload", "Range"]
+
+
+class Payload(ABC):
+    """A known number of bytes that move only when asked for."""
+
+    size: int
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> memoryview:
+        """The bytes ``start..stop``, read-only, without a copy where they allow it."""
+
+    @abstractmethod
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        """All bytes in order, ``piece`` at a time but for the last. A piece is good until the next is asked for."""
+
+    def view(self) -> memoryview:
+        """All bytes at once."""
+        return self.part(0, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Payload):
+    """A stretch of a source."""
+
+    source: Source
+    offset: int
+    size: int
+
+    def part(self, start: int, stop: int) -> memoryview:
+        return self.source.view(self.offset + start, stop - start)
+
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        return self.source.chunks(self.offset, self.size, piece)
+
+
+class Held(Payload):
+    """Bytes in memory."""
+
+    __slots__ = ("data", "size")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = memoryview(data).cast("B").toreadonly() if len(memoryview(data)) else memoryview(b"")
+        self.size = self.data.nbytes
+
+    def part(self, start: int, stop: int) -> memoryview:
+        return self.data[start:stop]
+
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        for start in range(0, self.size, piece):
+            yield self.data[start : start + piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Payload):
+    """Bytes that a function makes, piece by piece: a cast, a transposition, a quantization."""
+
+    size: int
+    make: Callable[[], Iterable[bytes | bytearray | memoryview]]
+
+    def part(self, start: int, stop: int) -> memoryview:
+        data = b"".join(self.chunks())
+        return memoryview(data)[start:stop]
+
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        made = 0
+        pending = bytearray()
+        for part in self.make():
+            window = memoryview(part).cast("B")
+            made += window.nbytes
+            if not pending and window.nbytes == piece:  # made to measure: pass it on without a copy
+                yield window
+                continue
+            pending += window
+            while len(pending) >= piece:
+                yield memoryview(bytes(pending[:piece]))
+                del pending[:piece]
+        if pending:
+            yield memoryview(bytes(pending))
+        if made != self.size:
+            raise ContentError(f"a payload of {self.size} bytes was announced, but {made} were made")

@@ -1,0 +1,167 @@
+"""A file before it is written: every piece with its exact place, and what is computed as bytes pass.
+
+Formats make plans, sinks carry them out; neither knows the other. A plan is pure: the same model, facts
+and options give the same plan.
+
+======== =======================================================================================================
+Constant bytes that are known now: headers, tables
+Stream   a payload, moved when its turn comes
+Tap      a digest over a range, fed as the bytes pass
+Late     a piece of known size, anywhere, whose bytes are a function of taps, tails and other late pieces
+Tail     a piece after all payloads whose size is not known before they have passed
+======== =======================================================================================================
+
+What lies between pieces is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from holdall.payload import Payload
+
+__all__ = ["Constant", "FolderPlan", "Late", "Piece", "Placed", "Plan", "Results", "Stream", "Tail", "Tap"]
+
+TapKind = Literal["crc32", "blake3", "sha256"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A late piece or a tail once it is made: where it is, and its bytes."""
+
+    offset: int
+    data: bytes
+
+
+Results: TypeAlias = Mapping[str, Any]  # a tap's digest (bytes, or int for crc32), a late piece's or tail's Placed
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Bytes that are known when the plan is made."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the piece."""
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A payload at its place."""
+
+    offset: int
+    payload: Payload
+
+    @property
+    def size(self) -> int:
+        """Bytes of the piece."""
+        return self.payload.size
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A piece of fixed size that is made last, from the results named in ``needs``."""
+
+    name: str
+    offset: int
+    size: int
+    needs: tuple[str, ...]
+    make: Callable[[Results], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A piece after all payloads, at the next multiple of ``align``; its size may depend on their bytes."""
+
+    name: str
+    needs: tuple[str, ...]
+    make: Callable[[Results], bytes]
+    align: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """A digest over ``start..stop`` (``None``: the end of the file).
+
+    Late bytes inside the range: a crc32 is combined once they are made; other kinds must say ``reread``,
+    and the range is read back.
+    """
+
+    name: str
+    kind: TapKind
+    start: int
+    stop: int | None
+    reread: bool = False
+
+
+Piece: TypeAlias = Constant | Stream | Late
+
+
+@dataclass(slots=True)
+class Plan:
+    """One file, piece by piece. Built front to back with the methods below; ``cursor`` is the next free byte.
+
+    >>> plan = Plan()
+    >>> plan.put(b"HEAD")
+    0
+    >>> plan.align(8)
+    8
+    >>> plan.cursor
+    8
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    taps: list[Tap] = field(default_factory=list)
+    tails: list[Tail] = field(default_factory=list)
+    cursor: int = 0
+
+    def put(self, data: bytes) -> int:
+        """Append known bytes; returns where they are."""
+        return self._append(Constant(self.cursor, data))
+
+    def stream(self, payload: Payload) -> int:
+        """Append a payload; returns where it is."""
+        return self._append(Stream(self.cursor, payload))
+
+    def late(self, name: str, size: int, needs: tuple[str, ...], make: Callable[[Results], bytes]) -> int:
+        """Append a piece that is made from results; returns where it is."""
+        return self._append(Late(name, self.cursor, size, needs, make))
+
+    def tail(self, name: str, needs: tuple[str, ...], make: Callable[[Results], bytes], align: int = 1) -> None:
+        """Add a piece after all others."""
+        self.tails.append(Tail(name, needs, make, align))
+
+    def tap(self, name: str, kind: TapKind, start: int, stop: int | None, *, reread: bool = False) -> None:
+        """Digest a range as it passes."""
+        self.taps.append(Tap(name, kind, start, stop, reread))
+
+    def align(self, multiple: int) -> int:
+        """Leave zeros up to the next multiple; returns the cursor."""
+        self.cursor += -self.cursor % multiple
+        return self.cursor
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the file; None when a tail has yet to decide."""
+        return None if self.tails else self.cursor
+
+    def _append(self, piece: Piece) -> int:
+        self.pieces.append(piece)
+        self.cursor = piece.offset + piece.size
+        return piece.offset
+
+
+@dataclass(slots=True)
+class FolderPlan:
+    """Several files by relative name, written in order into a fresh folder.
+
+    Results of earlier files are known to later ones as ``"name/tap"``.
+    """
+
+    files: dict[str, Plan] = field(default_factory=dict)

@@ -1,0 +1,295 @@
+"""Plans onto a disk: streamed once, completed, synced, and only then under their real name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from holdall.payload import Held, Payload, Range
+from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
+from holdall.sink.digests import RunningTaps
+from holdall.source import CHUNK, FileSource, contained
+
+__all__ = ["Progress", "write_file", "write_folder"]
+
+Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
+
+_SMALL = 256 << 10  # payloads up to this are gathered into one write
+_ZEROS = memoryview(bytes(1 << 16))
+_AHEAD = 2  # reads under way while a chunk is being written
+
+
+def write_file(
+    path: str | os.PathLike[str], plan: Plan, *, fsync: bool = True, progress: Progress | None = None
+) -> None:
+    """Write ``plan`` to ``path``. The old file stands until the new one is whole; on any error it stays."""
+    target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
+    _check_space(target.parent, plan.size)
+    part = _part_name(target)
+    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
+            _Writer(fd, plan, {}, progress).run()
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    if fsync:
+        _sync_folder(target.parent)
+
+
+def write_folder(
+    path: str | os.PathLike[str], plan: FolderPlan, *, fsync: bool = True, progress: Progress | None = None
+) -> None:
+    """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(errno.EEXIST, "exists already: name a new folder", os.fspath(path))
+    total = sum(file.size or file.cursor for file in plan.files.values())
+    _check_space(target.parent, total)
+    part = _part_name(target)
+    part.mkdir()
+    known: dict[str, Any] = {}
+    done = 0
+    try:
+        for name, file in plan.files.items():
+            member = part.joinpath(*contained(name))
+            member.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(member, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            try:
+                base = done
+                step = None if progress is None else lambda n, _, base=base: progress(base + n, total)
+                results = _Writer(fd, file, known, step).run()
+                done += os.fstat(fd).st_size
+                if fsync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            known.update({f"{name}/{key}": value for key, value in results.items()})
+        if fsync:
+            _sync_folder(part)
+        os.replace(part, target)  # an empty folder of that name is replaced, a full one is not
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    if fsync:
+        _sync_folder(target.parent)
+
+
+def _part_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+
+
+def _check_space(folder: Path, size: int | None) -> None:
+    """A disk that is too full is said at once, not after most of the bytes."""
+    free = shutil.disk_usage(folder).free
+    if size is not None and size > free:
+        raise OSError(errno.ENOSPC, f"{size} bytes are needed and {free} are free", os.fspath(folder))
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _Writer:
+    """Carries out one plan on one open file: eager pieces in order, then tails, then late pieces."""
+
+    def __init__(self, fd: int, plan: Plan, known: Mapping[str, Any], progress: Progress | None) -> None:
+        self._fd = fd
+        self._plan = plan
+        self._results: dict[str, Any] = dict(known)
+        self._progress = progress
+        self._taps = RunningTaps(plan)
+        self._at = 0
+        self._batch = bytearray()
+
+    def run(self) -> Mapping[str, Any]:
+        """Write everything; returns the results."""
+        plan = self._plan
+        with ThreadPoolExecutor(_AHEAD, "holdall-read") as pool:
+            for piece in plan.pieces:
+                self._zeros(piece.offset - self._position)
+                match piece:
+                    case Constant():
+                        self._gather(memoryview(piece.data))
+                    case Late():
+                        self._zeros(piece.size)
+                    case Stream() if piece.size <= _SMALL:
+                        for chunk in piece.payload.chunks():
+                            self._gather(chunk)
+                    case Stream():
+                        self._flush()
+                        self._large(piece.payload, pool)
+        self._zeros(plan.cursor - self._position)
+        self._flush()
+        self._finish()
+        return self._results
+
+    @property
+    def _position(self) -> int:
+        return self._at + len(self._batch)
+
+    # -- eager pieces -----------------------------------------------------------------------------------------------
+
+    def _gather(self, data: memoryview) -> None:
+        if len(data) > CHUNK:
+            self._flush()
+            self._put(data)
+            return
+        self._batch += data
+        if len(self._batch) >= CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._batch:
+            batch, self._batch = self._batch, bytearray()
+            self._put(memoryview(batch))
+
+    def _zeros(self, count: int) -> None:
+        while count > 0:
+            step = min(count, len(_ZEROS))
+            self._gather(_ZEROS[:step])
+            count -= step
+
+    def _large(self, payload: Payload, pool: ThreadPoolExecutor) -> None:
+        if isinstance(payload, Held):
+            for chunk in payload.chunks():
+                self._put(chunk)
+        elif isinstance(payload, Range):
+            if not self._copy_in_kernel(payload):
+                for chunk in _read_ahead(payload, pool):
+                    self._put(chunk)
+        else:
+            for chunk in _make_ahead(payload, pool):
+                self._put(chunk)
+
+    def _copy_in_kernel(self, payload: Range) -> bool:
+        """Let the kernel move a range between files, where nobody wants to see the bytes."""
+        if not isinstance(payload.source, FileSource) or self._taps.touching(self._at, payload.size):
+            return False
+        source, offset, left = payload.source.descriptor, payload.offset, payload.size
+        while left:
+            try:
+                moved = os.copy_file_range(source, self._fd, min(left, 8 * CHUNK), offset, self._at)
+            except OSError as error:
+                if left < payload.size or error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+                    raise
+                return False  # this pair of file systems cannot
+            if moved == 0:
+                if left == payload.size:
+                    return False
+                raise payload.source._shrank(offset, left)
+            offset, left = offset + moved, left - moved
+            self._advance(moved)
+        return True
+
+    def _put(self, data: memoryview) -> None:
+        for tap in self._taps.touching(self._at, len(data)):
+            tap.feed(self._at, data)
+        _write_all(self._fd, data, self._at)
+        self._advance(len(data))
+
+    def _advance(self, count: int) -> None:
+        self._at += count
+        if self._progress is not None:
+            self._progress(self._at, self._plan.size)
+
+    # -- tails and late pieces --------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        waiting = {piece.name: piece for piece in self._plan.pieces if isinstance(piece, Late)}
+        self._settle_taps(waiting)
+        for tail in self._plan.tails:
+            self._zeros(-self._position % tail.align)
+            self._flush()
+            offset = self._at
+            data = tail.make(self._results)
+            self._put(memoryview(data))
+            self._results[tail.name] = Placed(offset, data)
+        self._settle_taps(waiting, at_end=True)
+        while waiting:
+            ready = [late for late in waiting.values() if all(need in self._results for need in late.needs)]
+            if not ready:
+                raise AssertionError(f"late pieces wait for each other: {sorted(waiting)}")
+            for late in ready:
+                data = late.make(self._results)
+                assert len(data) == late.size, f"late piece {late.name!r}: {len(data)} bytes, planned {late.size}"
+                _write_all(self._fd, memoryview(data), late.offset)
+                self._results[late.name] = Placed(late.offset, data)
+                del waiting[late.name]
+            self._settle_taps(waiting, at_end=True)
+
+    def _settle_taps(self, waiting: Mapping[str, Late], *, at_end: bool = False) -> None:
+        """Take the results of the taps whose bytes are all there."""
+        for name, running in self._taps.by_name.items():
+            complete = at_end or (running.stop is not None and running.stop <= self._at)
+            if name in self._results or not complete or any(late.name in waiting for late in running.lates):
+                continue
+            self._results[name] = running.result(lambda late: self._results[late].data, self._read_back)
+
+    def _read_back(self, start: int, stop: int | None) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(CHUNK))
+        stop = self._at if stop is None else stop
+        while start < stop:
+            got = os.preadv(self._fd, [buffer[: min(CHUNK, stop - start)]], start)
+            if got == 0:
+                raise OSError(errno.EIO, "the file being written could not be read back")
+            yield buffer[:got]
+            start += got
+
+
+def _write_all(fd: int, data: memoryview, at: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, at)
+        data, at = data[written:], at + written
+
+
+def _read_ahead(payload: Range, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
+    """The payload through a ring of buffers, the next ones being read while one is in use."""
+    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(_AHEAD + 1))
+    reads: deque[Future[memoryview]] = deque()
+
+    def fill(buffer: memoryview, start: int) -> memoryview:
+        window = buffer[: min(CHUNK, payload.size - start)]
+        payload.source.read_into(payload.offset + start, window)
+        return window
+
+    for start in range(0, payload.size, CHUNK):
+        buffer = ring.popleft()
+        ring.append(buffer)
+        reads.append(pool.submit(fill, buffer, start))
+        if len(reads) > _AHEAD:
+            yield reads.popleft().result()
+    while reads:
+        yield reads.popleft().result()
+
+
+def _make_ahead(payload: Payload, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
+    """The payload's pieces, the next one being made while one is in use."""
+    pieces = payload.chunks()
+    coming = pool.submit(next, pieces, None)
+    while (piece := coming.result()) is not None:
+        coming = pool.submit(next, pieces, None)
+        yield piece

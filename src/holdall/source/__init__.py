@@ -1,0 +1,27 @@
+"""Bytes in: the sources a model can be opened from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdall.source.base import CHUNK, Source
+from holdall.source.file import FileSource
+from holdall.source.folder import Folder, FolderSource, contained
+from holdall.source.memory import BytesSource
+
+__all__ = ["CHUNK", "BytesSource", "FileSource", "Folder", "FolderSource", "Openable", "Source", "contained"]
+__all__ += ["source_of"]
+
+Openable = str | os.PathLike[str] | bytes | bytearray | memoryview | Source
+
+
+def source_of(what: Openable, *, map: bool = True) -> Source:
+    """The source for a path, a bytes-like object, or a source itself."""
+    if isinstance(what, Source):
+        return what
+    if isinstance(what, (bytes, bytearray, memoryview)):
+        return BytesSource(what)
+    if Path(what).is_dir():
+        return FolderSource(what, map=map)
+    return FileSource(what, map=map)

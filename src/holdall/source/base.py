@@ -1,0 +1,87 @@
+"""The contract of random-access bytes in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from holdall.check import SHORT
+from holdall.errors import ClosedError, FormatError, UnsupportedError
+
+__all__ = ["CHUNK", "Source"]
+
+CHUNK = 4 << 20  # the unit of every streamed read: large enough for the disk, small enough for the cache
+
+
+class Source(ABC):
+    """Random-access bytes of a known size.
+
+    Two ways out, for two purposes. :meth:`view` hands out a window that may be a memory map: for arrays
+    that the caller keeps. :meth:`read` and :meth:`read_into` are positioned reads: for everything that
+    passes over the bytes once, so that resident memory does not grow with the file and a file that
+    shrinks raises instead of killing the process.
+    """
+
+    name: str  # how people call it: the path or URL as given
+    size: int
+    is_folder = False
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[object, ...]:
+        """Equal as long as the content has not been replaced; survives pickling."""
+
+    @abstractmethod
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` from ``offset`` on, wholly, or raise FormatError."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes from ``offset`` on. The range must lie inside the source."""
+        self._inside(offset, size)
+        buffer = bytearray(size)
+        self.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """A read-only window on the bytes; without a copy where the source can."""
+        return memoryview(self.read(offset, size))
+
+    @property
+    def mapped(self) -> bool:
+        """True when :meth:`view` costs no copy."""
+        return False
+
+    def chunks(self, offset: int, size: int, chunk: int = CHUNK) -> Iterator[memoryview]:
+        """The range piece by piece, through one buffer that is used again for each piece."""
+        self._inside(offset, size)
+        buffer = memoryview(bytearray(min(chunk, size)))
+        while size > 0:
+            piece = buffer[: min(chunk, size)]
+            self.read_into(offset, piece)
+            yield piece
+            offset += len(piece)
+            size -= len(piece)
+
+    def sibling(self, relative: str) -> Source:
+        """Another file of the same set, named relative to this one; never outside its folder."""
+        raise UnsupportedError(f"{self.name}: has no folder in which {relative!r} could be")
+
+    def names(self) -> list[str]:
+        """The names of the files beside this one, or inside it when it is a folder."""
+        raise UnsupportedError(f"{self.name}: has no folder to list")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the file. Views that were handed out stay valid."""
+
+    def _inside(self, offset: int, size: int) -> None:
+        if not 0 <= offset <= self.size or not 0 <= size <= self.size - offset:
+            raise FormatError(
+                SHORT.id, offset, f"{self.name}: bytes {offset}..{offset + size} are outside its {self.size} bytes"
+            )
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"{self.name}: is closed")
+
+    def _shrank(self, offset: int, missing: int) -> FormatError:
+        return FormatError(SHORT.id, offset, f"{self.name}: ended {missing} bytes early: it was cut while open")
