@@ -1,5 +1,5 @@
 # The same functions as reference.py, which documents them.
-from .reference import Bytes
+from .buffers import Bytes
 
 def scan(
     data: Bytes, start: int, stop: int, count: int, program: Bytes, columns: Bytes, starts: Bytes, /

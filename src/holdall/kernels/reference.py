@@ -6,26 +6,22 @@ ValueError, an object that is no (writable) buffer a TypeError; `out` must not o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdall.kernels.buffers import array_of, check_size, view_of
+from holdall.kernels.scanner import scan
+
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from holdall.kernels.buffers import Bytes
 
-    # Arrays are buffers, but numpy's types say so only from Python 3.12 on.
-    Bytes = Buffer | NDArray[Any]
+__all__ = ["narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 
-MAX_STEPS = 64  # far above any real table; the C twin keeps one entry's values on the stack
 BLOCK = 1 << 16  # elements a numpy twin treats at a time, so that its temporaries stay small
-
-_INT_WIDTHS = (1, 2, 4, 8)
-_U64 = 1 << 64
 
 
 def simd_level() -> int:
@@ -33,152 +29,8 @@ def simd_level() -> int:
     return 0
 
 
-# Buffers and sizes
-
-
-def _view(buffer: Any, *, writable: bool = False) -> memoryview:
-    view = memoryview(buffer)
-    if not view.c_contiguous or (writable and view.readonly):
-        raise TypeError(f"a {'writable ' * writable}contiguous buffer is needed")
-    return view.cast("B") if view.nbytes else memoryview(bytearray())  # an empty shape cannot be cast
-
-
-def _array(buffer: Bytes, dtype: str, *, writable: bool = False) -> NDArray[Any]:
-    return np.frombuffer(_view(buffer, writable=writable), dtype)
-
-
-def _check_size(*sizes: int) -> None:
-    for size in sizes:
-        if not 0 <= size <= sys.maxsize:
-            raise ValueError(f"a size must be from 0 to {sys.maxsize}, not {size}")
-
-
 def _blocks(count: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
-
-
-# The scanner
-
-
-class Op(IntEnum):
-    """The steps of a scan program; each is five int64: the op and its operands a, b, c, d (unused ones are ignored)."""
-
-    INT = 0  # a = width 1|2|4|8: unsigned little-endian -> 1 column (value)
-    RAW = 1  # a = length: fixed bytes -> 1 column (position)
-    TEXT = 2  # a = prefix width, b = pad: the field is padded to a multiple of b -> 2 columns (position, length)
-    ARRAY = 3  # a = item width, b = column of the item count -> 1 column (position)
-    BLOB = 4  # a = column of the byte length -> 1 column (position)
-    ELEMENTS = 5  # a, b = columns of the dim count and dims, c = dim width 4|8, d = item bytes -> 1 column (position)
-    SKIP = 6  # a = length -> no column
-
-
-@dataclass(frozen=True)
-class _Step:
-    op: int
-    a: int
-    b: int
-    c: int
-    d: int
-
-
-def scan(
-    data: Bytes, start: int, stop: int, count: int, program: Bytes, columns: Bytes, starts: Bytes, /
-) -> tuple[int, int, int]:
-    """Walk `count` entries of variable length in data[start:stop], each made of the program's steps.
-
-    `columns` is uint64[n_columns][count] and gets a row for every entry that is complete; `starts` is uint64[count] and
-    gets the offset of every entry that was begun, the failing one included. Returns (count, -1, position after the last
-    entry), or (entries done, failing step, position of that step) when a step's bytes do not fit before `stop`.
-    """
-    _check_size(start, stop, count)
-    view, steps = _view(data), _steps(program)
-    width = sum(_COLUMNS[step.op] for step in steps)
-    table, offsets = _array(columns, "u1", writable=True), _array(starts, "u1", writable=True)
-    if not start <= stop <= len(view):
-        raise ValueError(f"no range {start} to {stop} in {len(view)} bytes")
-    if table.size != 8 * width * count or offsets.size != 8 * count:
-        raise ValueError(f"columns and starts must be uint64[{width}][{count}] and uint64[{count}]")
-    table, offsets = table.view("<u8").reshape(width, count), offsets.view("<u8")
-    at = start
-    for entry in range(count):
-        offsets[entry] = at
-        row: list[int] = []
-        for index, step in enumerate(steps):
-            size = _take(step, view, at, stop - at, row)
-            if size is None or size > stop - at:
-                return entry, index, at
-            at += size
-        table[:, entry] = row
-    return count, -1, at
-
-
-_COLUMNS: dict[int, int] = {Op.INT: 1, Op.RAW: 1, Op.TEXT: 2, Op.ARRAY: 1, Op.BLOB: 1, Op.ELEMENTS: 1, Op.SKIP: 0}
-
-
-def _steps(program: Bytes) -> list[_Step]:
-    view = _view(program)
-    if len(view) % 40 or len(view) // 40 > MAX_STEPS:
-        raise ValueError(f"a program is up to {MAX_STEPS} steps of 5 int64, not {len(view)} bytes")
-    steps: list[_Step] = []
-    makers: list[_Step | None] = []  # of each column; None for the position of a TEXT, which no step may refer to
-    for index, words in enumerate(np.frombuffer(view, "<i8").reshape(-1, 5).tolist()):
-        step = _Step(*words)
-        if not _makes_sense(step, makers):
-            raise ValueError(f"step {index} of the program is not valid")
-        steps.append(step)
-        makers += [None, step] if step.op == Op.TEXT else [step] * _COLUMNS[step.op]
-    return steps
-
-
-def _makes_sense(step: _Step, makers: list[_Step | None]) -> bool:
-    def maker(column: int, *ops: Op) -> _Step | None:
-        made = makers[column] if 0 <= column < len(makers) else None
-        return made if made is not None and made.op in ops else None
-
-    match step.op:
-        case Op.INT:
-            return step.a in _INT_WIDTHS
-        case Op.TEXT:
-            return step.a in _INT_WIDTHS and step.b >= 1
-        case Op.ARRAY:
-            return step.a >= 1 and maker(step.b, Op.INT, Op.TEXT) is not None
-        case Op.BLOB:
-            return maker(step.a, Op.INT, Op.TEXT) is not None
-        case Op.ELEMENTS:
-            dims = maker(step.b, Op.ARRAY)
-            return dims is not None and (dims.a, dims.b) == (step.c, step.a) and step.c in (4, 8) and step.d >= 1
-        case Op.RAW | Op.SKIP:
-            return step.a >= 0
-    return False
-
-
-def _take(step: _Step, data: memoryview, at: int, left: int, row: list[int]) -> int | None:
-    """Append the step's columns to the row; its size in bytes, None when even the prefix that says it does not fit."""
-    match step.op:
-        case Op.INT | Op.TEXT if left < step.a:
-            return None
-        case Op.INT:
-            row.append(int.from_bytes(data[at : at + step.a], "little"))
-            return step.a
-        case Op.TEXT:
-            length = int.from_bytes(data[at : at + step.a], "little")
-            row += [at + step.a, length]
-            return -(-(step.a + length) // step.b) * step.b
-        case Op.ARRAY:
-            size = row[step.b] * step.a
-        case Op.BLOB:
-            size = row[step.a]
-        case Op.ELEMENTS:
-            dims = np.frombuffer(data, f"<u{step.c}", row[step.a], row[step.b]).tolist()
-            size = 0 if 0 in dims else step.d
-            for dim in dims:
-                size = min(size * dim, _U64)  # enough to be too much; an exact product of hostile numbers is slow
-        case Op.RAW:
-            size = step.a
-        case _:
-            return step.a
-    row.append(at)
-    return size
 
 
 # Texts
@@ -189,18 +41,19 @@ def texts(data: Bytes, positions: Bytes, lengths: Bytes, /) -> tuple[list[str], 
 
     Returns the texts and -1, or the texts before the first invalid one and its index.
     """
-    view, at, sizes = _view(data), _view(positions), _view(lengths)
+    view, at, sizes = view_of(data), view_of(positions), view_of(lengths)
     if len(at) % 8 or len(sizes) != len(at):
         raise ValueError("positions and lengths must be uint64, as many of one as of the other")
     found: list[str] = []
+    end = len(view)
     pairs = zip(np.frombuffer(at, "<u8").tolist(), np.frombuffer(sizes, "<u8").tolist(), strict=True)
-    for index, (position, length) in enumerate(pairs):
-        if position + length > len(view):
-            raise ValueError(f"text {index} does not lie within the {len(view)} bytes")
+    for position, length in pairs:
+        if position + length > end:
+            raise ValueError(f"text {len(found)} does not lie within the {end} bytes")
         try:
             found.append(str(view[position : position + length], "utf-8"))
         except UnicodeDecodeError:
-            return found, index
+            return found, len(found)
     return found, -1
 
 
@@ -220,11 +73,11 @@ def unpack(data: Bytes, bit_offset: int, bits: int, count: int, kind: int, out: 
 
     `kind` is 0 unsigned, 1 two's complement, 2 sign bit (1 bit only: 0 is -1, 1 is +1).
     """
-    _check_size(bit_offset, count)
+    check_size(bit_offset, count)
     _check_bits(bits)
     if kind not in (UNSIGNED, TWOS_COMPLEMENT) and (kind, bits) != (SIGN_BIT, 1):
         raise ValueError(f"no kind {kind} of {bits} bits")
-    stream, values = _array(data, "u1"), _array(out, "i1", writable=True)
+    stream, values = array_of(data, "u1"), array_of(out, "i1", writable=True)
     if values.size != count:
         raise ValueError(f"{count} elements need as many bytes, not {values.size}")
     if bit_offset + count * bits > 8 * stream.size:
@@ -245,7 +98,7 @@ def unpack(data: Bytes, bit_offset: int, bits: int, count: int, kind: int, out: 
 def pack(codes: Bytes, bits: int, out: Bytes, /) -> None:
     """Squeeze the low `bits` bits of each byte into a stream, least significant first; unused bits at its end are 0."""
     _check_bits(bits)
-    values, stream = _array(codes, "u1"), _array(out, "u1", writable=True)
+    values, stream = array_of(codes, "u1"), array_of(out, "u1", writable=True)
     if stream.size != (values.size * bits + 7) // 8:
         raise ValueError(f"{values.size} elements of {bits} bits do not fill {stream.size} bytes")
     for block in _blocks(values.size):
@@ -287,7 +140,7 @@ _F32_MANTISSA, _F32_BIAS, _F32_INFINITY, _F32_SIGN = 23, 127, 0x7F800000, 0x8000
 
 def widen(kind: str, data: Bytes, out: Bytes, /) -> None:
     """Convert the codes of a small float ("bf16", "f16", "f8_e4m3", "f8_e5m2") to float32; the bits of a NaN stay."""
-    codes, values = _array(data, "u1"), _array(out, "u1", writable=True)
+    codes, values = array_of(data, "u1"), array_of(out, "u1", writable=True)
     small = _small_float(kind, codes.size, values.size)
     codes, values = codes.view(f"<u{small.width}"), values.view("<u4")
     for block in _blocks(codes.size):
@@ -299,7 +152,7 @@ def narrow(kind: str, data: Bytes, out: Bytes, /) -> None:
 
     Overflow becomes infinity, in f8_e4m3 NaN. A NaN keeps its sign and becomes quiet; bf16 and f16 keep its top bits.
     """
-    values, codes = _array(data, "u1"), _array(out, "u1", writable=True)
+    values, codes = array_of(data, "u1"), array_of(out, "u1", writable=True)
     small = _small_float(kind, codes.size, values.size)
     values, codes = values.view("<u4"), codes.view(f"<u{small.width}")
     for block in _blocks(values.size):
