@@ -34,7 +34,7 @@ _HOMES = {
     "MissingError": "holdall.errors:MissingError",
 }
 
-_MODULES = ("oinf", "testing")
+_MODULES = ("oinf", "quant", "testing")
 
 __all__ = [
     "ClosedError",
@@ -53,13 +53,14 @@ __all__ = [
     "formats",
     "oinf",
     "open",
+    "quant",
     "save",
     "testing",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from holdall import oinf, testing
+    from holdall import oinf, quant, testing
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
