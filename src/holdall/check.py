@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from holdall.errors import FormatError, LimitError
+from holdall.errors import FormatError, LimitError, UnsupportedError
 from holdall.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LEVELS", "Check", "Finding", "Level", "Report", "Rule", "Severity"]
+__all__ = ["LEVELS", "Check", "Finding", "Level", "Report", "Rule", "Severity", "figure"]
 
 Level = Literal["structure", "full", "strict"]
 Severity = Literal["error", "warning", "note"]
@@ -51,6 +51,7 @@ class Rule:
 
 LIMIT = Rule("core.limit", "the file stays within the Limits")
 SHORT = Rule("core.short", "the file is as long as it was when it was opened")
+UNSUPPORTED = Rule("core.unsupported", "the file uses nothing that holdall does not do")
 UNOWNED = Rule("core.unowned", "every byte belongs to a header, a table, a payload or zero padding", "strict")
 
 
@@ -96,6 +97,15 @@ class Report:
         counts.update({"error": 0})
         summary = ", ".join(f"{n} {kind}{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
         return f"{self.path}: {summary or 'ok'} ({self.format or 'unknown format'}, level {self.level})"
+
+
+def figure(number: int) -> str:
+    """A number for a message. Products of hostile dims have more digits than Python agrees to print.
+
+    >>> figure(2040), figure(2**90)
+    ('2040', 'about 2^90')
+    """
+    return str(number) if number.bit_length() <= 64 else f"about 2^{number.bit_length() - 1}"
 
 
 class _Abandon(Exception):
@@ -174,7 +184,7 @@ class Check:
         """Refuse ``value`` of ``what`` when it is above the limit called ``name``."""
         cap = getattr(self.limits, name)
         if value > cap:
-            self.fail(LIMIT, at, f"{what}: {value} is above the limit of {cap}", hint=f"pass Limits({name}=...)")
+            self.fail(LIMIT, at, f"{what}: {figure(value)} is above the limit of {cap}", hint=f"pass Limits({name}=...)")
 
     def scope(self) -> _Scope:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""
@@ -215,9 +225,11 @@ class _Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         check = self._check
-        if not check.collecting or not isinstance(error, (FormatError, _Abandon)):
+        if not check.collecting or not isinstance(error, (FormatError, UnsupportedError, _Abandon)):
             return False
         if isinstance(error, FormatError):
             check.record(Finding(error.rule, "error", error.offset, error.message, file=check.file))
+        elif isinstance(error, UnsupportedError):  # what cannot be looked at cannot be called fine
+            check.record(Finding(UNSUPPORTED.id, UNSUPPORTED.severity, None, str(error), file=check.file))
         check.abandoned += 1
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +52,7 @@ class Shapes(Sequence[tuple[int, ...]]):
             rows = (self._ranks == rank).nonzero()[0]
             if rank > 64 or rank * len(rows) < 64:  # few, or silly: one by one
                 for row in rows.tolist():
-                    count = prod(self[row])
+                    count = _product(self[row])
                     exact[row] = count < 1 << 62
                     counts[row] = count if exact[row] else 0
                 continue
@@ -63,3 +62,15 @@ class Shapes(Sequence[tuple[int, ...]]):
                 counts[rows] = dims.prod(axis=1, dtype=np.uint64)
                 exact[rows] = (dims == 0).any(axis=1) | (dims.astype(np.float64).prod(axis=1) < _SAFE)
         return counts, exact
+
+
+def _product(dims: Sequence[int]) -> int:
+    """The product, or some number of at least 2**62: thousands of large dims are not worth multiplying out."""
+    if 0 in dims:
+        return 0
+    count = 1
+    for dim in dims:
+        count *= dim
+        if count >= 1 << 62:
+            break
+    return count

@@ -86,11 +86,17 @@ class DType:
             if self.kind == "bool" and array.size and array.max() > 1:
                 array = array != 0  # a byte above 1 counts as true, and must not reach a numpy bool as it is
                 return array
-            if array.ctypes.data % min(width, 8):
+            if not self.aligned(window):
                 array = array.copy()
             array = array.view(self.numpy)
             return _read_only(array)
         return self.decode_bits(data, first * self.bits, count)
+
+    def aligned(self, data: memoryview) -> bool:
+        """True when ``data`` lies in memory as numpy wants it for this type, so that an array may look into it."""
+        import numpy as np
+
+        return not data or np.frombuffer(data, np.uint8).ctypes.data % min(self.bits // 8, 8) == 0
 
     def decode_bits(self, data: memoryview, bit: int, count: int) -> NDArray[Any]:
         """``count`` elements of a packed type from bit ``bit`` of ``data`` on: always a fresh array."""
@@ -132,11 +138,17 @@ class DType:
         """``array`` in this type's numpy type; ContentError for a value that would change."""
         import numpy as np
 
+        if array.dtype.kind not in "iufcbV":  # V: the types of ml_dtypes
+            raise ContentError(f"{array.dtype} values are not numbers")
         limits = self.range
         if limits is None:  # float or complex: a cast is a rounding, which the caller asked for
             if array.dtype.kind == "c" and self.kind != "complex":
                 raise ContentError(f"complex values do not fit {self.name}")
+            if self.name in _FINITE and not np.all(np.isfinite(array)):
+                raise ContentError(f"{self.name} has no NaN and no infinity")
             return _cast_float(array, self)
+        if array.dtype.kind == "c":
+            raise ContentError(f"complex values do not fit {self.name}")
         if array.dtype.kind not in "iub" and not _all_whole(array):
             raise ContentError(f"{self.name} holds whole numbers, not {array.dtype} fractions")
         if array.size:
@@ -161,6 +173,7 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
     return array.astype(dtype.numpy)
 
 
+_FINITE = frozenset(("f6_e2m3", "f6_e3m2", "f4_e2m1"))
 _NARROW = frozenset(("bf16", "f16", "f8_e4m3", "f8_e5m2"))
 
 
@@ -251,7 +264,9 @@ def dtype_of(array: NDArray[Any]) -> DType:
     >>> str(dtype_of(np.zeros(2, np.float16)))
     'f16'
     """
-    found = _by_numpy().get(array.dtype.newbyteorder("=") if array.dtype.kind in "iufc" else array.dtype)
+    found = _by_numpy().get(array.dtype)
+    if found is None and array.dtype.kind in "iufc":
+        found = _by_numpy().get(array.dtype.newbyteorder("="))
     if found is None:
         raise ContentError(f"arrays of {array.dtype} cannot be stored; cast them first")
     return found

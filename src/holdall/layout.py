@@ -137,6 +137,9 @@ class Layout:
 
     def pack(self, **values: Any) -> bytes:
         """The bytes of one record; counted fields take ``bytes`` (text, blob) or integers (array)."""
+        for name, field in self.fields.items():
+            if field.kind == "raw":  # struct would cut or fill it
+                assert len(values[name]) == field.size, f"{self.name}.{name} takes {field.size} bytes"
         if self.fixed:
             return self._struct.pack(*(values[name] for name in self.fields))
         return b"".join(_pack_field(field, values[name]) for name, field in self.fields.items())
@@ -174,8 +177,9 @@ class Layout:
         done, failed, at = kernels.scan(data, start, stop, room, program, columns, starts)
         if done == room < count:  # the next entry cannot even start
             failed = 0
-        values = {name: columns[row, :done] for row, name in enumerate(names)}
-        return Columns(self, values, starts[:done], None if failed < 0 else list(self.fields)[failed], at)
+        values = {name: _typed(columns[row, :done], self.fields.get(name)) for row, name in enumerate(names)}
+        whole = int(starts[done]) if done < room else at
+        return Columns(self, values, starts[:done], None if failed < 0 else list(self.fields)[failed], at, whole)
 
     @cached_property
     def _program(self) -> tuple[NDArray[np.int64], list[str]]:
@@ -225,28 +229,37 @@ class Columns:
     ``columns["dtype"]`` is the value of an integer field; ``columns["name@"]`` where the bytes of a text,
     array, blob or raw field start and ``columns["name#"]`` how long a text is. ``starts`` is each entry's
     offset, ``end`` the byte after the last one. When an entry did not fit, ``failed`` names the field that
-    ran over, and ``end`` is where it starts; the columns hold the entries before.
+    ran over, and ``end`` is where it starts; the columns hold the entries before, which end at ``whole``.
     """
 
     def __init__(
         self,
         layout: Layout,
-        values: dict[str, NDArray[np.uint64]],
+        values: dict[str, NDArray[Any]],
         starts: NDArray[np.uint64],
         failed: str | None,
         end: int,
+        whole: int,
     ) -> None:
         self.layout = layout
         self.starts = starts
         self.failed = failed
         self.end = end
+        self.whole = whole
         self._values = values
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def __getitem__(self, name: str) -> NDArray[np.uint64]:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self._values[name]
+
+
+def _typed(column: NDArray[np.uint64], field: Field | None) -> NDArray[Any]:
+    """A scanned column as its field means it: the scanner knows unsigned integers only."""
+    if field is None or field.type.startswith("u"):
+        return column
+    return column.astype(f"<u{_WIDTH[field.type]}").view(_numpy_code(field))
 
 
 def _numpy_code(field: Field) -> str:

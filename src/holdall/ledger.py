@@ -65,7 +65,7 @@ class Ledger:
         """The entries that a scan walked."""
         import numpy as np
 
-        ends = np.append(columns.starts[1:], np.uint64(columns.end)) if len(columns) else columns.starts
+        ends = np.append(columns.starts[1:], np.uint64(columns.whole)) if len(columns) else columns.starts
         self._add("table", columns.layout.name, columns.starts, ends - columns.starts, columns.layout, label)
 
     def region(self, name: str, start: int, size: int) -> None:
@@ -104,6 +104,8 @@ class Ledger:
         if self.owners:
             starts = np.concatenate([owner.starts for owner in self.owners])
             sizes = np.concatenate([owner.sizes for owner in self.owners])
+            starts = np.minimum(starts, np.uint64(size))  # a damaged file may claim bytes beyond its end
+            sizes = np.minimum(sizes, np.uint64(size) - starts)
             used = sizes > 0
             order = np.argsort(starts[used], kind="stable")
             starts, ends = starts[used][order], (starts[used] + sizes[used])[order]

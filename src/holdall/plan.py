@@ -87,7 +87,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """A digest over ``start..stop`` (``None``: the end of the file).
+    """A digest over ``start..stop``: a byte, the name of the tail before which it ends, or None, the end of the file.
 
     Late bytes inside the range: a crc32 is combined once they are made; other kinds must say ``reread``,
     and the range is read back.
@@ -96,7 +96,7 @@ class Tap:
     name: str
     kind: TapKind
     start: int
-    stop: int | None
+    stop: int | str | None
     reread: bool = False
 
 
@@ -137,8 +137,8 @@ class Plan:
         """Add a piece after all others."""
         self.tails.append(Tail(name, needs, make, align))
 
-    def tap(self, name: str, kind: TapKind, start: int, stop: int | None, *, reread: bool = False) -> None:
-        """Digest a range as it passes."""
+    def tap(self, name: str, kind: TapKind, start: int, stop: int | str | None, *, reread: bool = False) -> None:
+        """Digest a range as it passes; see :class:`Tap`."""
         self.taps.append(Tap(name, kind, start, stop, reread))
 
     def align(self, multiple: int) -> int:

@@ -8,6 +8,7 @@ format id, its value an instance of :class:`holdall.format.Format`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -46,7 +47,7 @@ BUILT_IN: tuple[Row, ...] = (Row("oinf", "holdall.formats.oinf", (".oinf",), b"O
 
 def names() -> list[str]:
     """The ids of all registered formats, built-in ones first."""
-    return [row.name for row in BUILT_IN] + [name for name in _plug_ins() if name not in _rows()]
+    return [*_rows(), *_plug_ins()]
 
 
 def find(name: str) -> Format:
@@ -66,10 +67,10 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
     ``allowed`` is an allowlist of ids: a file of any other format is refused, and no code of it is run.
     """
     head = source.read(0, min(HEAD, source.size))
-    for candidate in _candidates(source, head):
-        if (allowed is None or candidate.name in allowed) and candidate.accepts(head, source):
+    for candidate in _candidates(source, head, allowed):
+        if candidate.accepts(head, source):
             return candidate
-    by_name = [f for f in _by_suffix(source.name) if allowed is None or f.name in allowed]
+    by_name = _by_suffix(source.name, allowed)
     if len(by_name) == 1 and not source.is_folder:
         return by_name[0]  # its reader says precisely what is wrong
     known = ", ".join(allowed if allowed is not None else names())
@@ -90,25 +91,27 @@ def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:
     raise UnsupportedError(f"{os.fspath(path)}: the suffix may mean {choices}: give format=")
 
 
-def _candidates(source: Source, head: bytes) -> Iterator[Format]:
-    """Formats worth asking, those whose magic matches first."""
-    rows = [row for row in BUILT_IN if row.folder == source.is_folder]
+def _candidates(source: Source, head: bytes, allowed: Collection[str] | None) -> Iterator[Format]:
+    """Formats worth asking, those whose magic matches first. A folder format may be given by its main file too."""
+    wanted = [row for row in BUILT_IN if allowed is None or row.name in allowed]
+    rows = [row for row in wanted if row.folder or not source.is_folder]
     yield from (_load(row.module) for row in rows if row.magic and head.startswith(row.magic))
     yield from (_load(row.module) for row in rows if not row.magic)
-    for entry in _plug_ins().values():
-        plug_in = _plug_in(entry)
-        if plug_in.folder == source.is_folder:
+    for plug_in in _working_plug_ins(allowed):
+        if plug_in.folder or not source.is_folder:
             yield plug_in
 
 
-def _by_suffix(path: str) -> list[Format]:
-    """Formats with the longest suffix that ``path`` ends in."""
+def _by_suffix(path: str, allowed: Collection[str] | None = None) -> list[Format]:
+    """Formats with the longest suffix that ``path`` ends in; plug-ins are looked for when no built-in has one."""
     lower = path.lower().rstrip("/")
-    found: dict[str, int] = {}
-    for row in BUILT_IN:
-        found[row.name] = max((len(suffix) for suffix in row.suffixes if lower.endswith(suffix)), default=0)
-    for name, entry in _plug_ins().items():
-        found[name] = max((len(suffix) for suffix in _plug_in(entry).suffixes if lower.endswith(suffix)), default=0)
+
+    def match(suffixes: Collection[str]) -> int:
+        return max((len(suffix) for suffix in suffixes if lower.endswith(suffix)), default=0)
+
+    found = {row.name: match(row.suffixes) for row in BUILT_IN if allowed is None or row.name in allowed}
+    if not any(found.values()):
+        found = {plug_in.name: match(plug_in.suffixes) for plug_in in _working_plug_ins(allowed)}
     longest = max(found.values(), default=0)
     return [find(name) for name, length in found.items() if length == longest > 0]
 
@@ -126,12 +129,31 @@ def _load(module: str) -> Format:
 
 @lru_cache(maxsize=1)
 def _plug_ins() -> dict[str, EntryPoint]:
+    """Other people's formats, not yet imported. None of them takes the name of a built-in one."""
     from importlib.metadata import entry_points
 
-    return {entry.name: entry for entry in entry_points(group="holdall.formats")}
+    return {entry.name: entry for entry in entry_points(group="holdall.formats") if entry.name not in _rows()}
 
 
 @cache
 def _plug_in(entry: EntryPoint) -> Format:
-    loaded: Format = entry.load()
+    from holdall.format import Format
+
+    try:
+        loaded = entry.load()
+    except Exception as error:  # whatever other people's code raises
+        message = f"the format {entry.name!r} ({entry.value}) cannot be imported: {error}"
+        raise UnsupportedError(message) from error
+    if not isinstance(loaded, Format) or loaded.name != entry.name:
+        raise UnsupportedError(f"{entry.value} is not a holdall Format called {entry.name!r}")
     return loaded
+
+
+def _working_plug_ins(allowed: Collection[str] | None) -> Iterator[Format]:
+    """The allowed plug-ins, imported. A broken one is warned of, and keeps no other file from being opened."""
+    for name, entry in _plug_ins().items():
+        if allowed is None or name in allowed:
+            try:
+                yield _plug_in(entry)
+            except UnsupportedError as error:
+                warnings.warn(str(error), RuntimeWarning, stacklevel=2)

@@ -42,6 +42,8 @@ def _axis(item: Any, size: int, number: int) -> Axis:
         start, stop, step = item.indices(size)
         return start, step, len(range(start, stop, step)), False
     try:
+        if isinstance(item, bool):
+            raise TypeError  # to numpy a mask, not the index 1
         index = item.__index__()
     except (AttributeError, TypeError):
         raise IndexError(f"only integers, slices and ... index a tensor, not {type(item).__name__}") from None
@@ -54,6 +56,10 @@ def index_of(axes: Sequence[Axis], origin: int = 0) -> tuple[int | slice, ...]:
     """``axes`` as a numpy index again, the first one counted from row ``origin``."""
     index: list[int | slice] = []
     for first, step, count, gone in axes:
+        if not count:  # a first of -1 would be taken for the last
+            index.append(slice(0, 0))
+            origin = 0
+            continue
         start, stop = first - origin, first - origin + step * count
         index.append(start if gone else slice(start, None if stop < 0 else stop, step))
         origin = 0

@@ -130,7 +130,9 @@ class Tensor:
         if not isinstance(dtype, DType):
             return self._encoded_slice(dtype, payload, axes)
         if not dtype.packed and dtype.kind != "bool" and _free_view(payload):
-            return np.asarray(self.numpy()[key])
+            view = payload.view()
+            if dtype.aligned(view):  # else numpy would need a copy of all of it
+                return np.asarray(dtype.decode(view, self.shape)[key])
         return read_slice(dtype, self.shape, axes, payload.part)
 
     def _encoded_slice(self, encoding: Encoding, payload: Payload, axes: Sequence[Axis]) -> NDArray[Any]:

@@ -34,10 +34,10 @@ def new_hash(kind: str) -> Hash:
 class _Running:
     """One tap at work. A crc32 is kept for each stretch between late pieces, to be combined at the end."""
 
-    def __init__(self, tap: Tap, stop: int | None, lates: list[Late]) -> None:
+    def __init__(self, tap: Tap, lates: list[Late]) -> None:
         self.tap = tap
         self.start = tap.start
-        self.stop = stop
+        self.stop = tap.stop if isinstance(tap.stop, int) else None  # None until the sink gets there
         self.lates = lates  # inside the range, in file order
         self._hash = None if tap.kind == "crc32" else new_hash(tap.kind)
         self._runs: list[tuple[int, int]] = [(0, 0)]  # crc and length of each stretch
@@ -77,9 +77,10 @@ class _Running:
                     self._runs.append((0, 0))
 
     def result(
-        self, late_bytes: Callable[[str], bytes], read_back: Callable[[int, int | None], Iterator[memoryview]]
+        self, late_bytes: Callable[[str], bytes], read_back: Callable[[int, int], Iterator[memoryview]]
     ) -> Any:
-        """The digest, once every late piece in the range is made."""
+        """The digest, once the range has passed and every late piece in it is made."""
+        assert self.stop is not None
         if self.by_reading_back:
             digest = new_hash(self.tap.kind)
             for chunk in read_back(self.start, self.stop):
@@ -91,7 +92,8 @@ class _Running:
 
         total, _ = self._runs[0]
         for late, (crc, length) in zip(self.lates, [*self._runs[1:], (0, 0)], strict=False):
-            total = crc32(late_bytes(late.name), total)
+            inside = late_bytes(late.name)[max(0, self.start - late.offset) : self.stop - late.offset]
+            total = crc32(inside, total)
             total = crc32_combine(total, crc, length)
         return total
 
@@ -107,10 +109,17 @@ class RunningTaps:
 
     @staticmethod
     def _start(tap: Tap, lates: list[Late]) -> _Running:
-        inside = [x for x in lates if x.offset + x.size > tap.start and (tap.stop is None or x.offset < tap.stop)]
+        stop = tap.stop if isinstance(tap.stop, int) else None  # an end that is not known lies after all late pieces
+        inside = [x for x in lates if x.offset + x.size > tap.start and (stop is None or x.offset < stop)]
         if inside and tap.kind != "crc32" and not tap.reread:
             raise AssertionError(f"tap {tap.name!r} covers late bytes and does not say that it reads them back")
-        return _Running(tap, tap.stop, inside)
+        return _Running(tap, inside)
+
+    def end(self, tail: str | None, at: int) -> None:
+        """Say where the taps end that end at ``tail``, or at the end of the file."""
+        for running in self._taps:
+            if running.stop is None and running.tap.stop == tail:
+                running.stop = at
 
     def touching(self, at: int, size: int) -> list[_Running]:
         """The taps that want bytes of ``at..at+size``."""

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
 from holdall.sink.digests import RunningTaps
@@ -35,7 +36,9 @@ def write_file(
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
-    _check_space(target.parent, plan.size)
+    if target.exists() and not target.is_file():  # a device or a pipe would be replaced by a file
+        raise UnsupportedError(f"{os.fspath(path)}: is not a regular file")
+    _check_space(target.parent, plan.cursor)
     part = _part_name(target)
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
@@ -63,8 +66,9 @@ def write_folder(
     target = Path(os.path.realpath(path))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(errno.EEXIST, "exists already: name a new folder", os.fspath(path))
-    total = sum(file.size or file.cursor for file in plan.files.values())
-    _check_space(target.parent, total)
+    least = sum(file.cursor for file in plan.files.values())
+    total = None if any(file.size is None for file in plan.files.values()) else least
+    _check_space(target.parent, least)
     part = _part_name(target)
     part.mkdir()
     known: dict[str, Any] = {}
@@ -85,7 +89,8 @@ def write_folder(
                 os.close(fd)
             known.update({f"{name}/{key}": value for key, value in results.items()})
         if fsync:
-            _sync_folder(part)
+            for folder in {part, *(part.joinpath(*contained(name)).parent for name in plan.files)}:
+                _sync_folder(folder)
         os.replace(part, target)  # an empty folder of that name is replaced, a full one is not
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
@@ -98,10 +103,10 @@ def _part_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
-def _check_space(folder: Path, size: int | None) -> None:
+def _check_space(folder: Path, size: int) -> None:
     """A disk that is too full is said at once, not after most of the bytes."""
     free = shutil.disk_usage(folder).free
-    if size is not None and size > free:
+    if size > free:
         raise OSError(errno.ENOSPC, f"{size} bytes are needed and {free} are free", os.fspath(folder))
 
 
@@ -120,13 +125,14 @@ class _Writer:
         self._fd = fd
         self._plan = plan
         self._results: dict[str, Any] = dict(known)
+        self._known = known
         self._progress = progress
         self._taps = RunningTaps(plan)
         self._at = 0
         self._batch = bytearray()
 
     def run(self) -> Mapping[str, Any]:
-        """Write everything; returns the results."""
+        """Write everything; returns the results of this plan."""
         plan = self._plan
         with ThreadPoolExecutor(_AHEAD, "holdall-read") as pool:
             for piece in plan.pieces:
@@ -142,10 +148,13 @@ class _Writer:
                     case Stream():
                         self._flush()
                         self._large(piece.payload, pool)
+                if self._position != piece.offset + piece.size:
+                    wrong = f"{self._position - piece.offset} bytes came for a piece of {piece.size} at {piece.offset}"
+                    raise ContentError(f"the plan does not hold: {wrong}")
         self._zeros(plan.cursor - self._position)
         self._flush()
         self._finish()
-        return self._results
+        return {name: result for name, result in self._results.items() if name not in self._known}
 
     @property
     def _position(self) -> int:
@@ -220,38 +229,49 @@ class _Writer:
 
     def _finish(self) -> None:
         waiting = {piece.name: piece for piece in self._plan.pieces if isinstance(piece, Late)}
-        self._settle_taps(waiting)
         for tail in self._plan.tails:
             self._zeros(-self._position % tail.align)
             self._flush()
             offset = self._at
+            self._taps.end(tail.name, offset)
+            self._complete(waiting)
+            self._need(tail.name, tail.needs)
             data = tail.make(self._results)
             self._put(memoryview(data))
             self._results[tail.name] = Placed(offset, data)
-        self._settle_taps(waiting, at_end=True)
-        while waiting:
+        self._taps.end(None, self._at)
+        self._complete(waiting)
+        for late in waiting.values():
+            self._need(late.name, late.needs)
+
+    def _complete(self, waiting: dict[str, Late]) -> None:
+        """Make every late piece that can be made by now, each as soon as the digests it needs are settled."""
+        while True:
+            self._settle_taps(waiting)
             ready = [late for late in waiting.values() if all(need in self._results for need in late.needs)]
             if not ready:
-                raise AssertionError(f"late pieces wait for each other: {sorted(waiting)}")
+                return
             for late in ready:
                 data = late.make(self._results)
                 assert len(data) == late.size, f"late piece {late.name!r}: {len(data)} bytes, planned {late.size}"
                 _write_all(self._fd, memoryview(data), late.offset)
                 self._results[late.name] = Placed(late.offset, data)
                 del waiting[late.name]
-            self._settle_taps(waiting, at_end=True)
 
-    def _settle_taps(self, waiting: Mapping[str, Late], *, at_end: bool = False) -> None:
+    def _need(self, name: str, needs: tuple[str, ...]) -> None:
+        missing = [need for need in needs if need not in self._results]
+        assert not missing, f"the piece {name!r} needs {missing}, which cannot be known before it is written"
+
+    def _settle_taps(self, waiting: Mapping[str, Late]) -> None:
         """Take the results of the taps whose bytes are all there."""
         for name, running in self._taps.by_name.items():
-            complete = at_end or (running.stop is not None and running.stop <= self._at)
+            complete = running.stop is not None and running.stop <= self._at
             if name in self._results or not complete or any(late.name in waiting for late in running.lates):
                 continue
             self._results[name] = running.result(lambda late: self._results[late].data, self._read_back)
 
-    def _read_back(self, start: int, stop: int | None) -> Iterator[memoryview]:
+    def _read_back(self, start: int, stop: int) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(CHUNK))
-        stop = self._at if stop is None else stop
         while start < stop:
             got = os.preadv(self._fd, [buffer[: min(CHUNK, stop - start)]], start)
             if got == 0:
@@ -289,7 +309,13 @@ def _read_ahead(payload: Range, pool: ThreadPoolExecutor) -> Iterator[memoryview
 def _make_ahead(payload: Payload, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
     """The payload's pieces, the next one being made while one is in use."""
     pieces = payload.chunks()
-    coming = pool.submit(next, pieces, None)
+
+    def make() -> memoryview | None:
+        piece = next(pieces, None)
+        # A piece is good only until the next is asked for, which happens while this one is being written.
+        return None if piece is None else memoryview(bytes(piece))
+
+    coming = pool.submit(make)
     while (piece := coming.result()) is not None:
-        coming = pool.submit(next, pieces, None)
+        coming = pool.submit(make)
         yield piece

@@ -7,6 +7,7 @@ nothing outside the folder can be reached, not even by swapping a directory for 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Folder", "FolderSource", "contained"]
 
 ESCAPE = Rule("core.path", "members of a set stay inside its folder")
+MISSING = Rule("core.member", "every member of a set is there")
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO)
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 
@@ -42,6 +46,7 @@ def contained(relative: str) -> list[str]:
         or _DRIVE.match(relative) is not None
         or "://" in relative
         or any(part in ("", ".", "..") for part in parts)
+        or any("\ud800" <= letter <= "\udfff" for letter in relative)  # JSON can say what no file is called
     )
     if bad:
         raise FormatError(ESCAPE.id, None, f"the member path {relative!r} is not a plain path inside the folder")
@@ -59,7 +64,7 @@ class Folder:
         return sorted(os.listdir(self.path))
 
     def source(self, relative: str, *, map: bool = True) -> FileSource:
-        """The member ``relative`` as a source."""
+        """The member ``relative`` as a source; FormatError when there is none, or it lies outside."""
         from holdall.source.file import FileSource
 
         *parents, leaf = contained(relative)
@@ -73,6 +78,9 @@ class Folder:
             fd = os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at)
         except OSError as error:
             self._refuse_links(relative, error)
+            if error.errno in _ABSENT:
+                message = f"the member {relative!r} is not in {os.fspath(self.path)}"
+                raise FormatError(MISSING.id, None, message) from error
             raise
         finally:
             os.close(at)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdall import kernels
-from holdall.check import Check, Rule
+from holdall.check import Check, Rule, figure
 from holdall.columns import Shapes
 from holdall.dtypes import DTYPES
 from holdall.formats.oinf import quant, rules, values
@@ -58,9 +58,10 @@ class OinfNative:
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
     """The model in ``source``."""
-    header = _header(source, check)
     ledger.pad_to = ALIGN
-    ledger.record(HEADER, 0)
+    if source.size >= HEADER.size:
+        ledger.record(HEADER, 0)  # before the checks: explain shows the fields of a damaged header too
+    header = _header(source, check)
     check.limit("index_bytes", header.offset_data, None, f"oinf: {source.name}: header and tables")
     index = source.read(0, header.offset_data)
     reader = _Reader(source, header, index, check, ledger)
@@ -309,7 +310,7 @@ class _Reader:
         def message(row: int) -> str:
             dtype, shape = _DTYPES[codes[row]], shapes[row]
             return (
-                f"oinf: tensor {names[row]!r} needs {dtype.nbytes(shape)} bytes for {dtype}{list(shape)} "
+                f"oinf: tensor {names[row]!r} needs {figure(dtype.nbytes(shape))} bytes for {dtype}{list(shape)} "
                 f"but its entry says {sizes[row]}"
             )
 
