@@ -14,12 +14,28 @@ import os
 try:
     if os.environ.get("HOLDALL_NATIVE") == "0":
         raise ImportError("switched off by HOLDALL_NATIVE=0")
-    from ._native import narrow, pack, scan, simd_level, texts, unpack, widen
+    from ._native import (
+        blake3_16,
+        fnv1a,
+        json_records,
+        json_tape,
+        json_uints,
+        json_words,
+        narrow,
+        pack,
+        scan,
+        simd_level,
+        texts,
+        unpack,
+        widen,
+    )
 
     NATIVE = True
 except ImportError:
-    from .reference import narrow, pack, scan, simd_level, texts, unpack, widen
+    from .json_reference import json_records, json_tape, json_uints, json_words
+    from .reference import blake3_16, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
 
     NATIVE = False
 
-__all__ = ["NATIVE", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ = ["NATIVE", "blake3_16", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ += ["json_records", "json_tape", "json_uints", "json_words"]

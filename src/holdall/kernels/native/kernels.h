@@ -6,10 +6,16 @@
 
 PyObject *kernel_scan(PyObject *module, PyObject *arguments);
 PyObject *kernel_texts(PyObject *module, PyObject *arguments);
+PyObject *kernel_fnv1a(PyObject *module, PyObject *arguments);
+PyObject *kernel_blake3_16(PyObject *module, PyObject *arguments);
 PyObject *kernel_unpack(PyObject *module, PyObject *arguments);
 PyObject *kernel_pack(PyObject *module, PyObject *arguments);
 PyObject *kernel_widen(PyObject *module, PyObject *arguments);
 PyObject *kernel_narrow(PyObject *module, PyObject *arguments);
+PyObject *kernel_json_tape(PyObject *module, PyObject *arguments);
+PyObject *kernel_json_records(PyObject *module, PyObject *arguments);
+PyObject *kernel_json_uints(PyObject *module, PyObject *arguments);
+PyObject *kernel_json_words(PyObject *module, PyObject *arguments);
 
 /* "O&" converter: a Python int into a Py_ssize_t of 0 or more. Sizes come from files, so one that does not fit is a
  * ValueError like every other size out of bounds, not the OverflowError of "n". */

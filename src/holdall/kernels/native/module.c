@@ -24,10 +24,16 @@ static PyObject *kernel_simd_level(PyObject *module, PyObject *unused)
 static PyMethodDef functions[] = {
     {"scan", kernel_scan, METH_VARARGS, "Walk a table of variable-length entries into columns."},
     {"texts", kernel_texts, METH_VARARGS, "Decode many pieces of one buffer as strict UTF-8."},
+    {"fnv1a", kernel_fnv1a, METH_VARARGS, "FNV-1a of many pieces of one buffer."},
+    {"blake3_16", kernel_blake3_16, METH_VARARGS, "The first 16 bytes of BLAKE3 of many pieces of one buffer."},
     {"unpack", kernel_unpack, METH_VARARGS, "Spread a bit stream to one byte per element."},
     {"pack", kernel_pack, METH_VARARGS, "Squeeze one byte per element into a bit stream."},
     {"widen", kernel_widen, METH_VARARGS, "Small floats to float32."},
     {"narrow", kernel_narrow, METH_VARARGS, "float32 to small floats, to nearest even."},
+    {"json_tape", kernel_json_tape, METH_VARARGS, "Strict JSON as a tape of tokens."},
+    {"json_records", kernel_json_records, METH_VARARGS, "The members of an object of records, as rows of tokens."},
+    {"json_uints", kernel_json_uints, METH_VARARGS, "Many arrays of unsigned integers off a tape."},
+    {"json_words", kernel_json_words, METH_VARARGS, "Many strings off a tape, as places in a list of words."},
     {"simd_level", kernel_simd_level, METH_NOARGS, "0 baseline, 1 AVX2, 2 AVX-512."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,1 @@
+"""Documents inside files: strict JSON and msgpack, with the place of everything."""

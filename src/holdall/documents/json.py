@@ -1,0 +1,289 @@
+"""Strict JSON documents: values with the place of each, duplicate keys, and errors that name byte and path.
+
+The tokenizer of :mod:`holdall.kernels` is the judge of what is JSON; values are made only from what it let pass.
+
+>>> document = decode(b'{"a": [1, 2], "a": [3]}')
+>>> document.value, document.duplicates
+({'a': [3]}, [Duplicate(path='$.a', offset=14)])
+>>> document.offset("$.a[0]")
+20
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from holdall.documents.base import DocumentError, Duplicate, member_path
+from holdall.kernels import json_reference as tokens
+from holdall.kernels.json_reference import ARRAY, ESCAPED, KEY, KIND, OBJECT, STRING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdall.layout import Buffer
+
+__all__ = ["Document", "DocumentError", "Duplicate", "Tape", "decode", "tokenize"]
+
+DEPTH = 128
+DIGITS = 4300  # of an integer; making longer ones takes quadratic time, and Python itself refuses them
+
+_STEP = re.compile(r'\.([^.\["]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
+_CONSTANTS = {tokens.TRUE: True, tokens.FALSE: False, tokens.NULL: None}
+
+
+class Tape:
+    """The tokens of one document, as columns beside its bytes."""
+
+    def __init__(self, data: bytes, stored: bytearray) -> None:
+        self.data = data
+        self.stored = stored
+
+    @cached_property
+    def table(self) -> NDArray[np.uint32]:
+        """One row a token: kind, start, end, link."""
+        import numpy as np
+
+        return np.frombuffer(self.stored, "<u4").reshape(-1, 4)
+
+    def __len__(self) -> int:
+        return len(self.stored) // 16
+
+    def row(self, index: int) -> tuple[int, int, int, int]:
+        """Kind (with its flags), start, end and link of one token."""
+        kind, start, end, link = self.table[index].tolist()
+        return kind, start, end, link
+
+    def kind(self, index: int) -> int:
+        """What the token is."""
+        return int(self.table[index, 0]) & KIND
+
+    def offset(self, index: int) -> int:
+        """The first byte of the token; that of a string is its quote."""
+        kind, start, _, _ = self.row(index)
+        return start - (kind & KIND in (KEY, STRING))
+
+    def text(self, index: int) -> str:
+        """The string or key at ``index``, unescaped."""
+        kind, start, end, _ = self.row(index)
+        return _unescape(self.data, kind, start, end)
+
+    def members(self, index: int) -> Iterator[tuple[int, int]]:
+        """Key and value of every member of the object at ``index``."""
+        at, end = index + 1, self.row(index)[3]
+        while at < end:
+            yield at, at + 1
+            at = self.row(at + 1)[3]
+
+    def items(self, index: int) -> Iterator[int]:
+        """The elements of the array at ``index``."""
+        at, end = index + 1, self.row(index)[3]
+        while at < end:
+            yield at
+            at = self.row(at)[3]
+
+    def find(self, path: str) -> int:
+        """The index of the value at ``path``; KeyError when there is none."""
+        index = 0
+        for key, place in _steps(path):
+            found = None
+            if key is not None and self.kind(index) == OBJECT:
+                found = next((v for k, v in reversed(list(self.members(index))) if self.text(k) == key), None)
+            elif place is not None and self.kind(index) == ARRAY:
+                found = next((item for n, item in enumerate(self.items(index)) if n == place), None)
+            if found is None:
+                raise KeyError(path)
+            index = found
+        return index
+
+    def path(self, wanted: int) -> str:
+        """The path of the value or key at index ``wanted``."""
+        path, index = "$", 0
+        while index != wanted:
+            if self.kind(index) == ARRAY:
+                place, index = next((n, i) for n, i in enumerate(self.items(index)) if self.row(i)[3] > wanted)
+                path += f"[{place}]"
+            elif self.kind(index) == OBJECT:
+                key, index = next((k, v) for k, v in self.members(index) if self.row(v)[3] > wanted)
+                path += member_path(self.text(key))
+                if key == wanted:
+                    return path
+            else:
+                raise IndexError(wanted)
+        return path
+
+
+class Document:
+    """A decoded document.
+
+    ``value`` is made of plain Python objects, the last of equal keys winning; ``duplicates`` lists the other
+    ones, each with the byte of the key that came again.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.value, self.duplicates = _build(tape)
+
+    def offset(self, path: str) -> int:
+        """The byte at which the value at ``path`` begins; KeyError when there is none."""
+        return self.tape.offset(self.tape.find(path))
+
+
+def tokenize(data: Buffer, *, depth: int = DEPTH) -> Tape:
+    """The tape of a document, checked to be strict JSON; no value is made yet."""
+    from holdall import kernels
+
+    data = bytes(data)
+    if len(data) >= 2**32 - 1:
+        raise DocumentError(0, f"a document of {len(data)} bytes is too large: 4 GiB are the most", "$")
+    tape, at, reason = kernels.json_tape(data, 0, len(data), depth)
+    if reason is None:
+        return Tape(data, tape)
+    raise DocumentError(at, _sentence(data, at, reason, depth), _reached(data, tape))
+
+
+def decode(data: Buffer, *, depth: int = DEPTH) -> Document:
+    """Decode strict JSON (RFC 8259) in UTF-8; anything else raises :class:`DocumentError`.
+
+    Integers are exact and floats must lie within float64. Nothing is deeper than ``depth``.
+    """
+    return Document(tokenize(data, depth=depth))
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+class _Unusual(Exception):
+    """The quick way met something that only the careful one can place."""
+
+
+def _build(tape: Tape) -> tuple[Any, list[Duplicate]]:
+    """The value, by the standard library where that does, else token by token."""
+    try:
+        return json.loads(tape.data, object_pairs_hook=_unique, parse_float=_finite), []
+    except (_Unusual, RecursionError, ValueError):  # ValueError: an integer of too many digits
+        return _build_carefully(tape)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Unusual
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:  # infinite
+        raise _Unusual
+    return value
+
+
+def _build_carefully(tape: Tape) -> tuple[Any, list[Duplicate]]:
+    """The value token by token, without recursion."""
+    duplicates: list[Duplicate] = []
+    top: list[Any] = []
+    open_: list[tuple[Any, int]] = [(top, len(tape))]  # containers around the token, and where each ends
+    steps: list[str] = []  # from each of them to the next
+    key = ""
+    for index, (kind, start, end, link) in enumerate(tape.table.tolist()):
+        while open_[-1][1] <= index:
+            open_.pop()
+            steps.pop()
+        inside = open_[-1][0]
+        if kind & KIND == KEY:
+            key = _unescape(tape.data, kind, start, end)
+            if key in inside:
+                duplicates.append(Duplicate(f"${''.join(steps[1:])}{member_path(key)}", start - 1))
+            continue
+        value = _value(tape, index, kind, start, end)
+        if kind & KIND in (OBJECT, ARRAY):
+            open_.append((value, link))
+            steps.append(member_path(key) if isinstance(inside, dict) else f"[{len(inside)}]")
+        if isinstance(inside, dict):
+            inside[key] = value
+        else:
+            inside.append(value)
+    return top[0], duplicates
+
+
+def _value(tape: Tape, index: int, kind: int, start: int, end: int) -> Any:
+    """The value of a token; containers come back empty."""
+    match kind & KIND:
+        case tokens.OBJECT:
+            return {}
+        case tokens.ARRAY:
+            return []
+        case tokens.STRING:
+            return _unescape(tape.data, kind, start, end)
+        case tokens.INT:
+            digits = end - start - tape.data.startswith(b"-", start)
+            if digits > DIGITS:
+                raise DocumentError(start, f"an integer of {digits} digits is too long", tape.path(index))
+            return int(tape.data[start:end])
+        case tokens.FLOAT:
+            number = float(tape.data[start:end])
+            if number - number != 0:
+                shown = tape.data[start : min(end, start + 40)].decode()
+                raise DocumentError(start, f"{shown} is beyond the range of float64", tape.path(index))
+            return number
+        case constant:
+            return _CONSTANTS[constant]
+
+
+def _unescape(data: bytes, kind: int, start: int, end: int) -> str:
+    if kind & ESCAPED:
+        text: str = json.loads(data[start - 1 : end + 1])
+        return text
+    return data[start:end].decode()
+
+
+# -- places --------------------------------------------------------------------------------------------------------
+
+
+def _steps(path: str) -> Iterator[tuple[str | None, int | None]]:
+    """The steps of a path: (key, None) or (None, place)."""
+    at = 1
+    if not path.startswith("$"):
+        raise KeyError(path)
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            raise KeyError(path)
+        if step[2] is not None:
+            yield None, int(step[2])
+        else:
+            yield (step[1] if step[1] is not None else json.loads(step[3])), None
+        at = step.end()
+
+
+def _sentence(data: bytes, at: int, reason: str, depth: int) -> str:
+    if reason == "nested too deep":
+        return f"nested deeper than {depth}"
+    found = f", not {chr(data[at])!r}" if at < len(data) and data[at] < 0x80 and reason.endswith("expected") else ""
+    return reason + found
+
+
+def _reached(data: bytes, tape: bytearray) -> str:
+    """The path of what was being read when a tape ended early."""
+    import numpy as np
+
+    table = np.frombuffer(tape, "<u4").reshape(-1, 4)
+    containers = np.flatnonzero(np.isin(table[:, 0] & KIND, (OBJECT, ARRAY)) & (table[:, 2] == 0))  # without an end
+    path = "$"
+    for index, inner in pairwise([*containers.tolist(), len(table)]):
+        depth = (int(table[index, 0]) >> tokens.DEPTH_SHIFT) + 1
+        before = index + 1 + np.flatnonzero(table[index + 1 : inner, 0] >> tokens.DEPTH_SHIFT == depth)
+        if int(table[index, 0]) & KIND == ARRAY:
+            path += f"[{len(before)}]"
+            continue
+        keys = before[(table[before, 0] & KIND) == KEY]
+        if len(keys):
+            kind, start, end, _ = table[keys[-1]].tolist()
+            path += member_path(_unescape(data, kind, start, end))
+    return path

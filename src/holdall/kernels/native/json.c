@@ -1,0 +1,574 @@
+/* Strict JSON (RFC 8259) without a tree: one pass leaves a tape of tokens in document order, and the functions below it
+ * read whole columns off the tape. json_reference.py documents both. No recursion: while a container is open, its
+ * `link` is the index of the container around it. */
+#include "kernels.h"
+#include "memory.h"
+
+#include <stdbool.h>
+
+enum kind { OBJECT = 1, ARRAY, KEY, STRING, INT, FLOAT, TRUE, FALSE, NONE, KIND = 15, ESCAPED = 16 };
+#define DEPTH_SHIFT 8
+#define MAX_DEPTH ((1 << 24) - 2)
+
+struct token {
+    uint32_t kind; /* and whether a string has escapes, and from bit 8 on how many containers are open around it */
+    uint32_t start, end;
+    uint32_t link; /* the index after this value and everything in it */
+};
+
+/* What may come next. */
+enum state { VALUE, FIRST_VALUE, FIRST_KEY, NEXT_KEY, COMMA, DONE };
+enum outcome { COMPLETE, FULL, WRONG };
+
+struct walk {
+    const uint8_t *data;
+    uint64_t at, stop;
+    struct token *tape;
+    uint64_t count, capacity;
+    uint32_t open, depth, max_depth; /* open: index of the innermost open container */
+    enum state state;
+    const char *reason;
+};
+
+static enum outcome wrong(struct walk *w, uint64_t at, const char *reason)
+{
+    w->at = at;
+    w->reason = reason;
+    return WRONG;
+}
+
+static const char *const EARLY = "the document ends too early";
+
+INLINE struct token *put(struct walk *w, uint32_t kind, uint64_t start, uint64_t end)
+{
+    struct token *t = &w->tape[w->count++];
+    *t = (struct token){kind | w->depth << DEPTH_SHIFT, (uint32_t)start, (uint32_t)end, (uint32_t)w->count};
+    return t;
+}
+
+/* Length of the UTF-8 sequence at `p`, 0 when it is none. */
+static int utf8_length(const uint8_t *p, uint64_t left)
+{
+    uint8_t first = p[0];
+    int length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    if (!length || left < (uint64_t)length)
+        return 0;
+    /* The second byte rules out overlong forms, surrogates and what lies above U+10FFFF. */
+    uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (p[1] < low || p[1] > high)
+        return 0;
+    for (int i = 2; i < length; i++)
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    return length;
+}
+
+/* The four hex digits at `p`, or -1. */
+static int hex4(const uint8_t *p)
+{
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        int c = p[i], digit = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        if (digit < 0)
+            return -1;
+        value = value << 4 | digit;
+    }
+    return value;
+}
+
+/* Bytes of the escape whose backslash is at `at`; 0 with the reason set when it is none. */
+static int escape_length(struct walk *w, uint64_t at)
+{
+    const uint8_t *p = w->data + at;
+    uint64_t left = w->stop - at;
+    if (left < 2)
+        return wrong(w, w->stop, EARLY), 0;
+    switch (p[1]) {
+    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't': return 2;
+    case 'u': break;
+    default: return wrong(w, at, "no such escape"), 0;
+    }
+    if (left < 6)
+        return wrong(w, w->stop, EARLY), 0;
+    int unit = hex4(p + 2);
+    if (unit < 0)
+        return wrong(w, at, "no such escape"), 0;
+    if (unit < 0xD800 || unit > 0xDFFF)
+        return 6;
+    int second = unit < 0xDC00 && left >= 12 && p[6] == '\\' && p[7] == 'u' ? hex4(p + 8) : -1;
+    if (second < 0xDC00 || second > 0xDFFF)
+        return wrong(w, at, "half of a surrogate pair"), 0;
+    return 12;
+}
+
+/* Eight bytes that are plain text: no quote, no backslash, no control character, ASCII. */
+INLINE bool plain8(uint64_t word)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = ones << 7;
+    uint64_t quote = word ^ ones * '"', slash = word ^ ones * '\\';
+    return !(((word - ones * 0x20) | (quote - ones) | (slash - ones) | word) & tops);
+}
+
+/* A string whose opening quote is at w->at. */
+static bool take_string(struct walk *w, uint32_t kind)
+{
+    const uint8_t *data = w->data;
+    uint64_t start = w->at + 1, at = start, stop = w->stop;
+    for (;;) {
+        while (stop - at >= 8 && plain8(load_u64(data + at)))
+            at += 8;
+        if (at >= stop)
+            return wrong(w, stop, EARLY), false;
+        uint8_t c = data[at];
+        if (c == '"')
+            break;
+        if (c == '\\') {
+            int length = escape_length(w, at);
+            if (!length)
+                return false;
+            kind |= ESCAPED;
+            at += (uint64_t)length;
+        } else if (c < 0x20) {
+            return wrong(w, at, "a control character in a string"), false;
+        } else if (c >= 0x80) {
+            int length = utf8_length(data + at, stop - at);
+            if (!length)
+                return wrong(w, at, "not UTF-8"), false;
+            at += (uint64_t)length;
+        } else {
+            at++;
+        }
+    }
+    put(w, kind, start, at);
+    w->at = at + 1;
+    return true;
+}
+
+static uint64_t digits(const struct walk *w, uint64_t at)
+{
+    while (at < w->stop && w->data[at] >= '0' && w->data[at] <= '9')
+        at++;
+    return at;
+}
+
+static bool take_number(struct walk *w)
+{
+    const uint8_t *data = w->data;
+    uint64_t start = w->at, at = start + (data[start] == '-'), whole = at, stop = w->stop;
+    uint32_t kind = INT;
+    at = at < stop && data[at] == '0' ? at + 1 : digits(w, at);
+    bool good = at > whole;
+    if (good && at < stop && data[at] == '.') {
+        uint64_t first = ++at;
+        at = digits(w, at);
+        good = at > first;
+        kind = FLOAT;
+    }
+    if (good && at < stop && (data[at] | 32) == 'e') {
+        at++;
+        at += at < stop && (data[at] == '+' || data[at] == '-');
+        uint64_t first = at;
+        at = digits(w, at);
+        good = at > first;
+        kind = FLOAT;
+    }
+    if (!good)
+        return wrong(w, at, at >= stop ? EARLY : "a digit is expected"), false;
+    put(w, kind, start, at);
+    w->at = at;
+    return true;
+}
+
+static bool take_word(struct walk *w, const char *word, uint32_t kind)
+{
+    size_t length = strlen(word);
+    if (w->stop - w->at < length || memcmp(w->data + w->at, word, length))
+        return wrong(w, w->at, "a value is expected"), false;
+    put(w, kind, w->at, w->at + length);
+    w->at += length;
+    return true;
+}
+
+static bool take_open(struct walk *w, uint32_t kind)
+{
+    if (w->depth >= w->max_depth)
+        return wrong(w, w->at, "nested too deep"), false;
+    uint32_t around = w->open;
+    w->open = (uint32_t)w->count;
+    put(w, kind, w->at, 0)->link = around;
+    w->depth++;
+    w->at++;
+    w->state = kind == OBJECT ? FIRST_KEY : FIRST_VALUE;
+    return true;
+}
+
+static void close_container(struct walk *w)
+{
+    struct token *t = &w->tape[w->open];
+    w->open = t->link;
+    t->link = (uint32_t)w->count;
+    t->end = (uint32_t)++w->at;
+    w->state = --w->depth ? COMMA : DONE;
+}
+
+static bool take_value(struct walk *w)
+{
+    bool good;
+    switch (w->data[w->at]) {
+    case '{': return take_open(w, OBJECT);
+    case '[': return take_open(w, ARRAY);
+    case '"': good = take_string(w, STRING); break;
+    case 't': good = take_word(w, "true", TRUE); break;
+    case 'f': good = take_word(w, "false", FALSE); break;
+    case 'n': good = take_word(w, "null", NONE); break;
+    case '-': case '0': case '1': case '2': case '3': case '4':
+    case '5': case '6': case '7': case '8': case '9': good = take_number(w); break;
+    default: return wrong(w, w->at, "a value is expected"), false;
+    }
+    w->state = w->depth ? COMMA : DONE;
+    return good;
+}
+
+INLINE void skip_space(struct walk *w)
+{
+    while (w->at < w->stop) {
+        uint8_t c = w->data[w->at];
+        if (c != ' ' && c != '\n' && c != '\r' && c != '\t')
+            return;
+        w->at++;
+    }
+}
+
+/* Goes on until the document ends, the tape is full, or something is wrong. A step adds one token at most. */
+static enum outcome go_on(struct walk *w)
+{
+    for (;;) {
+        skip_space(w);
+        if (w->at >= w->stop)
+            return w->state == DONE ? COMPLETE : wrong(w, w->stop, EARLY);
+        if (w->count == w->capacity)
+            return FULL;
+        uint8_t c = w->data[w->at];
+        switch (w->state) {
+        case DONE: return wrong(w, w->at, "something follows the document");
+        case COMMA: {
+            bool object = (w->tape[w->open].kind & KIND) == OBJECT;
+            if (c == ',') {
+                w->at++;
+                w->state = object ? NEXT_KEY : VALUE;
+            } else if (c == (object ? '}' : ']')) {
+                close_container(w);
+            } else {
+                return wrong(w, w->at, object ? "a comma or } is expected" : "a comma or ] is expected");
+            }
+            break;
+        }
+        case FIRST_VALUE:
+            if (c == ']') {
+                close_container(w);
+                break;
+            }
+            /* fall through */
+        case VALUE:
+            if (!take_value(w))
+                return WRONG;
+            break;
+        case FIRST_KEY:
+            if (c == '}') {
+                close_container(w);
+                break;
+            }
+            /* fall through */
+        case NEXT_KEY:
+            if (c != '"')
+                return wrong(w, w->at, "a key is expected");
+            if (!take_string(w, KEY))
+                return WRONG;
+            skip_space(w);
+            if (w->at >= w->stop)
+                return wrong(w, w->stop, EARLY);
+            if (w->data[w->at] != ':')
+                return wrong(w, w->at, "a colon is expected");
+            w->at++;
+            w->state = VALUE;
+            break;
+        }
+    }
+}
+
+/* Let the tape grow; the number of tokens is never more than that of bytes. */
+static bool grow(struct walk *w, PyObject *tape)
+{
+    uint64_t most = w->stop + 1, wanted = w->capacity ? 2 * w->capacity : 64 + (w->stop - w->at) / 8;
+    w->capacity = wanted < most ? wanted : most;
+    if (PyByteArray_Resize(tape, (Py_ssize_t)(w->capacity * sizeof(struct token))))
+        return false;
+    w->tape = (struct token *)PyByteArray_AsString(tape);
+    return true;
+}
+
+static PyObject *make_tape(const Py_buffer *data, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t depth)
+{
+    if (start > stop || stop > data->len)
+        return PyErr_Format(PyExc_ValueError, "no range %zd to %zd in %zd bytes", start, stop, data->len);
+    if ((uint64_t)stop >= UINT32_MAX || depth > MAX_DEPTH)
+        return PyErr_Format(PyExc_ValueError, "a document is below 4 GiB and a depth below 2**24");
+    PyObject *tape = PyByteArray_FromStringAndSize(NULL, 0);
+    if (!tape)
+        return NULL;
+    struct walk w = {.data = data->buf, .at = (uint64_t)start, .stop = (uint64_t)stop, .max_depth = (uint32_t)depth};
+    enum outcome outcome;
+    if (stop - start >= 3 && !memcmp(w.data + start, "\xEF\xBB\xBF", 3)) {
+        outcome = wrong(&w, w.at, "a byte order mark");
+    } else {
+        do {
+            if (!grow(&w, tape)) {
+                Py_DECREF(tape);
+                return NULL;
+            }
+            Py_BEGIN_ALLOW_THREADS
+            outcome = go_on(&w);
+            Py_END_ALLOW_THREADS
+        } while (outcome == FULL);
+    }
+    if (PyByteArray_Resize(tape, (Py_ssize_t)(w.count * sizeof(struct token)))) {
+        Py_DECREF(tape);
+        return NULL;
+    }
+    return Py_BuildValue("(NKz)", tape, (unsigned long long)w.at, outcome == WRONG ? w.reason : NULL);
+}
+
+PyObject *kernel_json_tape(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data;
+    Py_ssize_t start, stop, depth;
+    if (!PyArg_ParseTuple(arguments, "y*O&O&O&:json_tape", &data, to_size, &start, to_size, &stop, to_size, &depth))
+        return NULL;
+    PyObject *result = make_tape(&data, start, stop, depth);
+    PyBuffer_Release(&data);
+    return result;
+}
+
+/* Columns off a tape. The tape may be anybody's bytes, so every index and place in it is checked again. */
+
+struct tape {
+    const uint8_t *data;
+    uint64_t size;
+    const struct token *token;
+    uint64_t count;
+};
+
+static struct tape tape_of(const Py_buffer *data, const Py_buffer *tokens)
+{
+    return (struct tape){data->buf, (uint64_t)data->len, tokens->buf, (uint64_t)tokens->len / sizeof(struct token)};
+}
+
+static bool is_tape(const Py_buffer *tokens)
+{
+    if (tokens->len % sizeof(struct token) == 0 && (uintptr_t)tokens->buf % _Alignof(struct token) == 0)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "a tape is made of tokens of 4 uint32");
+    return false;
+}
+
+/* The token at the index when it is of the kind and lies inside the data, else NULL. */
+INLINE const struct token *token_at(const struct tape *t, uint64_t index, uint32_t kind)
+{
+    if (index >= t->count)
+        return NULL;
+    const struct token *k = &t->token[index];
+    return (k->kind & KIND) == kind && k->start <= k->end && k->end <= t->size ? k : NULL;
+}
+
+struct words {
+    int count;
+    const char *text[64];
+    Py_ssize_t length[64];
+};
+
+static bool read_words(PyObject *list, struct words *words)
+{
+    Py_ssize_t count = PyTuple_Check(list) ? PyTuple_Size(list) : -1;
+    if (count < 0 || count > 64) {
+        PyErr_SetString(PyExc_ValueError, "words are a tuple of up to 64 bytes objects");
+        return false;
+    }
+    words->count = (int)count;
+    for (int i = 0; i < words->count; i++) {
+        char *text;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(list, i), &text, &words->length[i]))
+            return false;
+        words->text[i] = text;
+    }
+    return true;
+}
+
+/* Which of the words the string is, or -1. One with escapes is none of them. */
+INLINE int word_of(const struct tape *t, const struct token *k, const struct words *words)
+{
+    uint64_t length = k->end - k->start;
+    if (!(k->kind & ESCAPED))
+        for (int i = 0; i < words->count; i++)
+            if (length == (uint64_t)words->length[i] && !memcmp(t->data + k->start, words->text[i], length))
+                return i;
+    return -1;
+}
+
+/* One row of json_records: the key, the value, each field's value, and what is out of the ordinary, or 0. */
+static void record(const struct tape *t, const struct words *fields, uint64_t key, uint64_t value, uint32_t *row)
+{
+    row[0] = (uint32_t)key;
+    row[1] = (uint32_t)value;
+    uint32_t *field = row + 2, *odd = field + fields->count;
+    memset(field, 0, 4 * ((size_t)fields->count + 1));
+    const struct token *object = token_at(t, value, OBJECT);
+    if (!object) {
+        *odd = (uint32_t)value;
+        return;
+    }
+    uint64_t at = value + 1, end = object->link;
+    while (at < end) {
+        const struct token *k = token_at(t, at, KEY);
+        if (!k || at + 1 >= t->count)
+            return;
+        int which = word_of(t, k, fields);
+        if (which < 0 || field[which]) {
+            if (!*odd)
+                *odd = (uint32_t)at;
+        } else {
+            field[which] = (uint32_t)at + 1;
+        }
+        uint64_t next = t->token[at + 1].link;
+        if (next <= at + 1)
+            return;
+        at = next;
+    }
+}
+
+/* The rows, counted; written where `rows` is not NULL and has room. */
+static uint64_t records(const struct tape *t, const struct words *fields, uint64_t at, uint32_t *rows, uint64_t room)
+{
+    const struct token *object = token_at(t, at, OBJECT);
+    uint64_t count = 0, end = object ? object->link : 0;
+    for (at++; at < end && at + 1 < t->count && token_at(t, at, KEY); count++) {
+        if (rows && count < room)
+            record(t, fields, at, at + 1, rows + count * ((uint64_t)fields->count + 3));
+        uint64_t next = t->token[at + 1].link;
+        if (next <= at + 1)
+            return count + 1;
+        at = next;
+    }
+    return count;
+}
+
+PyObject *kernel_json_records(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data, tokens;
+    Py_ssize_t at;
+    PyObject *list, *out = NULL;
+    struct words fields;
+    if (!PyArg_ParseTuple(arguments, "y*y*O&O:json_records", &data, &tokens, to_size, &at, &list))
+        return NULL;
+    if (is_tape(&tokens) && read_words(list, &fields)) {
+        struct tape tape = tape_of(&data, &tokens);
+        uint64_t count = records(&tape, &fields, (uint64_t)at, NULL, 0);
+        out = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(count * 4 * ((uint64_t)fields.count + 3)));
+        if (out)
+            records(&tape, &fields, (uint64_t)at, (uint32_t *)PyByteArray_AsString(out), count);
+    }
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&tokens);
+    return out;
+}
+
+/* A plain non-negative integer below 2**64. */
+static bool parse_uint(const uint8_t *p, uint64_t length, uint64_t *value)
+{
+    *value = 0;
+    for (uint64_t i = 0; i < length; i++)
+        if (p[i] < '0' || p[i] > '9' || __builtin_mul_overflow(*value, 10, value) ||
+            __builtin_add_overflow(*value, (uint64_t)(p[i] - '0'), value))
+            return false;
+    return length > 0;
+}
+
+/* The integers of one array: how many, or -1 when it is not an array of them or there is no room. */
+static int64_t array_of_uints(const struct tape *t, uint64_t index, uint64_t *values, uint64_t room)
+{
+    const struct token *array = token_at(t, index, ARRAY);
+    if (!array || array->link <= index || array->link > t->count || array->link - index - 1 > room)
+        return -1;
+    uint64_t count = array->link - index - 1;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct token *k = token_at(t, index + 1 + i, INT);
+        if (!k || !parse_uint(t->data + k->start, k->end - k->start, &values[i]))
+            return -1;
+    }
+    return (int64_t)count;
+}
+
+PyObject *kernel_json_uints(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data, tokens, indexes, counts, values;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*w*:json_uints", &data, &tokens, &indexes, &counts, &values))
+        return NULL;
+    uint64_t rows = (uint64_t)indexes.len / 4, row = 0, used = 0, room = (uint64_t)values.len / 8;
+    bool valid = is_tape(&tokens);
+    if (valid && (indexes.len % 4 || (uint64_t)counts.len != 8 * rows || values.len % 8 ||
+                  (uintptr_t)values.buf % 8)) {
+        PyErr_SetString(PyExc_ValueError, "indexes are uint32, counts as many uint64, values uint64");
+        valid = false;
+    }
+    if (valid) {
+        struct tape tape = tape_of(&data, &tokens);
+        for (; row < rows; row++) {
+            uint64_t index = load_uint((const uint8_t *)indexes.buf + 4 * row, 4);
+            int64_t count = array_of_uints(&tape, index, (uint64_t *)values.buf + used, room - used);
+            if (count < 0)
+                break;
+            store_u64((uint8_t *)counts.buf + 8 * row, (uint64_t)count);
+            used += (uint64_t)count;
+        }
+    }
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&tokens);
+    PyBuffer_Release(&indexes);
+    PyBuffer_Release(&counts);
+    PyBuffer_Release(&values);
+    if (!valid)
+        return NULL;
+    return Py_BuildValue("(KL)", (unsigned long long)used, row < rows ? (long long)row : -1LL);
+}
+
+PyObject *kernel_json_words(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer data, tokens, indexes, out;
+    PyObject *list;
+    struct words words;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*Ow*:json_words", &data, &tokens, &indexes, &list, &out))
+        return NULL;
+    bool valid = is_tape(&tokens) && read_words(list, &words);
+    if (valid && (indexes.len % 4 || out.len != indexes.len / 4)) {
+        PyErr_SetString(PyExc_ValueError, "indexes are uint32, and codes as many bytes");
+        valid = false;
+    }
+    if (valid) {
+        struct tape tape = tape_of(&data, &tokens);
+        for (Py_ssize_t row = 0; row < out.len; row++) {
+            const struct token *k = token_at(&tape, load_uint((const uint8_t *)indexes.buf + 4 * row, 4), STRING);
+            ((uint8_t *)out.buf)[row] = (uint8_t)(k ? word_of(&tape, k, &words) : -1);
+        }
+    }
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&tokens);
+    PyBuffer_Release(&indexes);
+    PyBuffer_Release(&out);
+    if (!valid)
+        return NULL;
+    Py_RETURN_NONE;
+}
