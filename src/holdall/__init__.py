@@ -19,6 +19,8 @@ _HOMES = {
     "open": "holdall.api:open_model",
     "save": "holdall.api:save",
     "verify": "holdall.api:verify",
+    "convert": "holdall.convert:convert",
+    "ConversionReport": "holdall.convert:ConversionReport",
     "formats": "holdall.api:formats",
     "Model": "holdall.model:Model",
     "Tensor": "holdall.tensor:Tensor",
@@ -39,6 +41,7 @@ _MODULES = ("oinf", "quant", "testing")
 __all__ = [
     "ClosedError",
     "ContentError",
+    "ConversionReport",
     "Finding",
     "FormatError",
     "HoldallError",
@@ -50,6 +53,7 @@ __all__ = [
     "Tensor",
     "UnsupportedError",
     "__version__",
+    "convert",
     "formats",
     "oinf",
     "open",
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
+    from holdall.convert import ConversionReport, convert
     from holdall.errors import (
         ClosedError,
         ContentError,

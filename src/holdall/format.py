@@ -29,13 +29,15 @@ class Holds:
     """
 
     dtypes: frozenset[str]
+    min_rank: int = 0
     max_rank: int | None = None
     zero_size: bool = True
     declared: bool = False  # tensors without data
     aliases: bool = False  # several names for the same bytes
     metadata: bool = True
     assets: bool = False
-    free_text: bool = False  # a place for any text or bytes, so that a skeleton can travel
+    free_text: bool = False  # metadata takes any key with plain ASCII text, so that a skeleton can travel
+    text_bytes: int | None = None  # the longest text that one metadata value holds
     names: str = "any text"
     refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
     refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)

@@ -47,6 +47,11 @@ class TensorTable(Sequence[Tensor]):
     def totals(self) -> dict[str, Totals]:
         """Count, elements and bytes by dtype name, in order of first appearance."""
 
+    def largest(self, count: int) -> list[int]:
+        """The rows of the ``count`` tensors with most stored bytes, largest first, file order among equals."""
+        sizes = [tensor.nbytes for tensor in self]
+        return sorted(range(len(sizes)), key=lambda row: -sizes[row])[:count]
+
     def row(self, name: str) -> int:
         """The row of the tensor called ``name``; KeyError when there is none."""
         if self._rows is None:
@@ -55,6 +60,9 @@ class TensorTable(Sequence[Tensor]):
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(self.tensor, range(len(self)))
 
     def __getitem__(self, row: int) -> Tensor:  # type: ignore[override]  # rows only, no slices
         if not -len(self) <= row < len(self):
@@ -135,6 +143,11 @@ class ColumnTable(TensorTable):
             total.nbytes += int(self._sizes[rows].sum())
             total.elements += self._elements(rows)
         return totals
+
+    def largest(self, count: int) -> list[int]:
+        held = self._sizes if self._stored is None else self._sizes * self._stored
+        order: list[int] = (~held).argsort(kind="stable")[:count].tolist()  # ~ turns uint64 around without a sign
+        return order
 
     def _elements(self, rows: NDArray[np.intp]) -> int:
         from math import prod
@@ -230,9 +243,18 @@ class Model(Mapping[str, Tensor]):
         return self._facet("config")
 
     def _facet(self, name: str) -> Any:
+        """What the format answers; failing that, what the original answers whose skeleton the model carries."""
         from holdall import registry
 
-        return None if self.format is None else registry.find(self.format).facet(name, self)
+        if self.format is None:
+            return None
+        found = registry.find(self.format).facet(name, self)
+        if found is None and any(key.startswith("holdall.") for key in self.metadata):
+            from holdall.skeleton import original_of
+
+            original = original_of(self)
+            found = None if original is None else registry.find(original.format or "").facet(name, original)
+        return found
 
     def resolve(self, dims: Sequence[str | int]) -> tuple[int, ...]:
         """Symbolic dims as numbers, by the model's size variables.

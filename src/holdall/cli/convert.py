@@ -1,0 +1,182 @@
+"""``holdall convert``: from any container into any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdall.cli.options import FILE, FORMAT_NAME
+from holdall.cli.output import emit, emit_json, progress
+from holdall.cli.text import clean, size_text, plural
+
+if TYPE_CHECKING:
+    from holdall.convert import ConversionReport
+
+__all__ = ["convert", "size_of", "writer_options"]
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_SHOWN = 20
+
+
+@click.command(
+    epilog="Examples: holdall convert model.safetensors model.oinf --cast bf16   |   "
+    "holdall convert part-*.safetensors whole.safetensors   |   holdall convert hf-folder model.mcf --dry-run"
+)
+@click.argument("sources", nargs=-1, required=True, type=FILE)
+@click.argument("target", type=FILE)
+@click.option("--format", "format", type=FORMAT_NAME, help="The target's format, instead of its suffix.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Only tensors with such names.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="No tensors with such names.")
+@click.option("--rename", multiple=True, metavar="s/OLD/NEW/", help="Rename by regular expression.")
+@click.option("--rename-file", type=FILE, help="A file of lines OLD NEW, or a JSON object.")
+@click.option("--cast", multiple=True, metavar="[GLOB=]DTYPE", help="Another dtype; the first matching rule counts.")
+@click.option("--transpose", multiple=True, metavar="GLOB", help="Reverse the axes of these tensors.")
+@click.option("--dequantize", is_flag=True, help="Quantized tensors become f32.")
+@click.option("--dedup", is_flag=True, help="Store equal tensors once, where the target can.")
+@click.option("--split", metavar="SIZE", help="A folder of files with at most so much payload each, such as 2GB.")
+@click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Add or replace a metadata entry.")
+@click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE",
+              help="A writer option of the target: see holdall formats NAME.")  # fmt: skip
+@click.option("--max-shard-size", metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
+@click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
+@click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything natively.")
+@click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written, and its exact size.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def convert(
+    sources: tuple[str, ...],
+    target: str,
+    format: str | None,
+    rename_file: str | None,
+    cast: tuple[str, ...],
+    split: str | None,
+    meta: tuple[str, ...],
+    options: tuple[str, ...],
+    max_shard_size: str | None,
+    no_carry: bool,
+    no_fsync: bool,
+    dry_run: bool,
+    as_json: bool,
+    **changes: Any,
+) -> None:
+    """Convert SOURCES (several are merged) into TARGET.
+
+    What the target cannot hold natively travels inside it as a skeleton of the source, so that the way back is exact;
+    everything of that kind is listed.
+    """
+    from holdall.convert import convert as run
+
+    given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
+    with progress(f"converting to {clean(target)}") as told:
+        report = run(
+            list(sources),
+            target,
+            format=format,
+            names=_names(rename_file),
+            split=None if split is None else size_of(split),
+            metadata=_pairs(meta, "--meta"),
+            carry=not no_carry,
+            fsync=not no_fsync,
+            dry_run=dry_run,
+            progress=told,
+            cast=cast or None,
+            **changes,
+            **writer_options(given),
+        )
+    if as_json:
+        emit_json(_facts(report, dry_run))
+    else:
+        emit(_lines(report, dry_run))
+
+
+def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
+    size = "a size that only writing can tell" if report.size is None else size_text(report.size)
+    verb = "would write" if dry_run else "wrote"
+    speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
+    lines = [
+        f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
+    ]
+    if report.restored == "bytes":
+        lines.append("  the original file is restored byte for byte")
+    elif report.restored == "content":
+        lines.append("  the original's metadata and structure are restored around the changed tensors")
+    lines += [f"  {clean(text)}" for text in report.changes]
+    lines += [f"  {clean(str(loss))}" for loss in report.losses[:_SHOWN]]
+    if len(report.losses) > _SHOWN:
+        lines.append(f"  … and {len(report.losses) - _SHOWN:,} more: --json lists all")
+    if report.skeleton_bytes:
+        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: the way back is exact")
+    return lines
+
+
+def _facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
+    return {
+        "source": report.source,
+        "source_format": report.source_format,
+        "target": report.target,
+        "target_format": report.target_format,
+        "tensors": report.tensors,
+        "nbytes": report.nbytes,
+        "size": report.size,
+        "dry_run": dry_run,
+        "lossless": report.lossless,
+        "losses": [{"part": x.part, "name": x.name, "reason": x.reason, "fate": x.fate} for x in report.losses],
+        "changes": report.changes,
+        "skeleton_bytes": report.skeleton_bytes,
+        "restored": report.restored,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def size_of(text: str) -> int:
+    """Bytes in ``5GB``, ``512MiB`` or ``1000``; units without an i count in thousands."""
+    digits = text.strip().upper().removesuffix("B")
+    number = digits.rstrip("KMGTI")
+    try:
+        return int(float(number) * _UNITS[digits[len(number) :]])
+    except (ValueError, KeyError):
+        raise click.BadParameter(f"a size looks like 5GB, 512MiB or 1000, not {text!r}") from None
+
+
+def writer_options(given: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` texts as keyword arguments: true, false and whole numbers become what they say."""
+    words = {"true": True, "false": False, "yes": True, "no": False}
+    options: dict[str, Any] = {}
+    for name, value in _pairs(given, "-o").items():
+        digits = value.removeprefix("-").isdecimal()
+        options[name.replace("-", "_")] = int(value) if digits else words.get(value.lower(), value)
+    return options
+
+
+def _pairs(texts: tuple[str, ...] | list[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _names(path: str | None) -> dict[str, str]:
+    """Exact renames from a file."""
+    if path is None:
+        return {}
+    text = Path(path).read_text(encoding="utf-8")
+    if text.lstrip().startswith("{"):
+        import json
+
+        try:
+            names: dict[str, str] = json.loads(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{path}: {error}") from None
+    else:
+        lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        if any(len(words) != 2 for words in lines):
+            raise click.BadParameter(f"{path}: each line is OLD NEW")
+        names = dict(lines)
+    if not all(isinstance(new, str) for new in names.values()):
+        raise click.BadParameter(f"{path}: new names are text")
+    return names

@@ -1,0 +1,476 @@
+"""From any container into any other, streamed, with nothing lost in silence.
+
+What the target can express natively is expressed; what it cannot travels in the skeleton of the source where the
+target has a place for text, and is listed in the report either way. The way back finds the skeleton and restores
+the original file: byte for byte while the payloads are unchanged, in everything else otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdall import registry, skeleton
+from holdall.api import open_model
+from holdall.check import Check, Report
+from holdall.errors import ContentError, HoldallError, UnsupportedError
+from holdall.ledger import Ledger
+from holdall.limits import DEFAULT_LIMITS, Limits
+from holdall.loss import Loss, express
+from holdall.metadata import Entry, Metadata
+from holdall.model import Model
+from holdall.payload import Range
+from holdall.plan import Constant, FolderPlan, Plan, Stream
+from holdall.sink import Progress, write_file, write_folder
+from holdall.tensor import Tensor
+from holdall.transform import Changes, parse_cast, parse_rename
+
+if TYPE_CHECKING:
+    from holdall.format import Format
+    from holdall.source import Openable
+
+__all__ = ["ConversionReport", "convert"]
+
+
+@dataclass(slots=True)
+class ConversionReport:
+    """What a conversion did, or with ``dry_run`` would do.
+
+    ``restored`` says how far the way back went: "bytes" is the original file again, "content" the original with
+    changed payloads, None an ordinary conversion.
+    """
+
+    source: list[str]
+    source_format: list[str]
+    target: str
+    target_format: str
+    tensors: int = 0
+    nbytes: int = 0
+    size: int | None = None  # of what is written; None when only writing can tell
+    losses: list[Loss] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    skeleton_bytes: int = 0
+    restored: Literal["bytes", "content"] | None = None
+    seconds: float = 0.0
+
+    @property
+    def lossless(self) -> bool:
+        """True when nothing is lost for good: what is not native travels in the skeleton."""
+        return all(loss.fate != "lost" for loss in self.losses)
+
+    def __str__(self) -> str:
+        how = {"bytes": ", the original bytes restored", "content": ", the original restored around new payloads"}
+        extra = how.get(self.restored or "", f", {len(self.losses)} things not native" if self.losses else "")
+        return f"{', '.join(self.source)} -> {self.target}: {self.tensors} tensors, {self.nbytes} bytes{extra}"
+
+
+def convert(
+    src: Openable | Sequence[Openable],
+    dst: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    rename: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    cast: str | Iterable[str] | Mapping[str, str] | None = None,
+    transpose: Sequence[str] = (),
+    dequantize: bool | Sequence[str] = False,
+    quantize: Callable[[Model], Model] | None = None,
+    dedup: bool = False,
+    split: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    carry: bool = True,
+    strict: bool = False,
+    dry_run: bool = False,
+    fsync: bool = True,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ConversionReport:
+    """Convert ``src`` (a path, or several to be merged) into ``dst``, streaming.
+
+    ``include``/``exclude`` are globs over names; ``rename`` takes ``s/old/new/`` rules and ``names`` exact ones;
+    ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a function
+    from model to model; ``dedup`` stores equal tensors once where the target can; ``split`` writes a folder of files
+    with at most so many payload bytes each. ``carry=False`` drops what the
+    target cannot hold, ``strict`` refuses the conversion instead. ``options`` are the target's writer options.
+
+    >>> import holdall, numpy as np
+    >>> holdall.save("/tmp/example.oinf", {"w": np.ones(4, np.float32)})
+    >>> holdall.convert("/tmp/example.oinf", "/tmp/copy.oinf", cast="bf16").tensors
+    1
+    """
+    began = time.monotonic()
+    target = registry.by_suffix(dst) if format is None else registry.find(format)
+    settings = target.settings(options)
+    changes = Changes(
+        include=include,
+        exclude=exclude,
+        rename=parse_rename(rename),
+        names=names or {},
+        cast=parse_cast(cast) if cast is not None else (),
+        transpose=transpose,
+        dequantize=("*",) if dequantize is True else tuple(dequantize or ()),
+    )
+    several: list[Openable] = list(src) if isinstance(src, (list, tuple)) else [src]  # type: ignore[list-item]
+    with ExitStack() as stack:
+        models = [stack.enter_context(open_model(item, mmap=False, limits=limits)) for item in several]
+        report = ConversionReport(
+            source=[model.sources[0].name for model in models],
+            source_format=[model.format or "" for model in models],
+            target=os.fspath(dst),
+            target_format=target.name,
+        )
+        job = _Job(models, target, settings, changes, report, limits or DEFAULT_LIMITS)
+        untouched = not (options or metadata or quantize or dedup or split)
+        plan = job.restored() if untouched else None
+        if plan is None:
+            model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
+            plan = job.split_plan(model, split, Path(dst).name) if split else target.plan(model, settings)
+        report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
+        if not dry_run:
+            _refuse_same_file(models, dst)
+            write = write_file if isinstance(plan, Plan) else write_folder
+            write(dst, plan, fsync=fsync, progress=progress)  # type: ignore[arg-type]  # plan and writer go together
+    report.seconds = time.monotonic() - began
+    return report
+
+
+class _Job:
+    """One conversion between opening and writing."""
+
+    def __init__(
+        self,
+        models: list[Model],
+        target: Format,
+        settings: Mapping[str, Any],
+        changes: Changes,
+        report: ConversionReport,
+        limits: Limits,
+    ) -> None:
+        self.models = models
+        self.target = target
+        self.settings = settings
+        self.changes = changes
+        self.report = report
+        self.limits = limits
+
+    # -- the way back -----------------------------------------------------------------------------------------------
+
+    def restored(self) -> Plan | FolderPlan | None:
+        """The original file, byte for byte, when the source carries it and nothing about it was changed."""
+        model = self.models[0]
+        carried = skeleton.find(model, self.limits) if len(self.models) == 1 else None
+        if carried is None or carried.format != self.target.name or self.changes:
+            return None
+        source, changed = skeleton.bound_source(carried, model, self.report.source[0])
+        known = {bond.carried for bond in carried.bonds}
+        if changed or any(name not in known for name in model):
+            return None
+        report = Report(source.name, carried.format, "full")
+        check = Check(limits=self.limits, report=report)
+        with check.scope():
+            original = self.target.read(source, check, Ledger())
+            self.target.audit(original, check, lambda _: None)  # a payload that no longer fits its checksum
+        if not report.ok:
+            return None
+        self.report.restored = "bytes"
+        self._count(original)
+        return skeleton.plan_of(source)
+
+    def _original(self) -> Model | None:
+        """The model that the source carries for this target, with zeros for payloads: its other three slots count."""
+        if len(self.models) != 1:
+            return None
+        carried = skeleton.find(self.models[0], self.limits)
+        if carried is None or carried.format != self.target.name:
+            return None
+        source, _ = skeleton.bound_source(carried, {}, self.report.source[0])
+        return self.target.read(source, Check(limits=self.limits), Ledger())
+
+    # -- the way there ----------------------------------------------------------------------------------------------
+
+    def expressed(
+        self,
+        metadata: Mapping[str, Any] | None,
+        quantize: Callable[[Model], Model] | None,
+        *,
+        dedup: bool,
+        carry: bool,
+        strict: bool,
+    ) -> Model:
+        """The model to be written, lazily changed as asked, with what cannot be native carried along."""
+        merged = self._merged()
+        tensors = [self.changes.apply(t) for t in merged.tensors if self.changes.chooses(t.name)]
+        _refuse_twins(tensors)
+        if dedup:
+            tensors = _shared(tensors, self.report)
+        model = _with(merged, tensors, metadata)
+        if quantize is not None:
+            model = quantize(model)
+            tensors = list(model.tensors)
+        expressed, losses, travelling = express(model, tensors, self.target)
+        original = self._original()
+        if original is not None:
+            expressed = _around(original, expressed, self.report)
+            losses = []
+        elif len(self.models) == 1:
+            losses += self._native_losses(merged, expressed, travelling, losses)
+        if losses and strict:
+            raise ContentError(_refusal(self.target, losses, "strict was asked for"))
+        if losses:
+            expressed = self._carried(expressed, travelling, losses, carry)
+        self._count(expressed)
+        return expressed
+
+    def split_plan(self, model: Model, most: int, stem: str) -> FolderPlan:
+        """Several files of the same format in a folder, each with at most ``most`` payload bytes, or one tensor."""
+        if self.target.folder:
+            raise UnsupportedError(f"{self.target.name} is made of several files already: see its own options")
+        parts: list[list[Tensor]] = [[]]
+        held = 0
+        for tensor in model.tensors:
+            if parts[-1] and held + tensor.nbytes > most:
+                parts.append([])
+                held = 0
+            parts[-1].append(tensor)
+            held += tensor.nbytes
+        suffix = self.target.suffixes[0]
+        files = {}
+        for number, tensors in enumerate(parts, 1):
+            plan = self.target.plan(_with(model, tensors, None), self.settings)
+            assert isinstance(plan, Plan)
+            files[f"{stem}-{number:05}-of-{len(parts):05}{suffix}"] = plan
+        return FolderPlan(files)
+
+    def _merged(self) -> Model:
+        """The sources as one model. Metadata that differs between them is reported; the first one's stays."""
+        if len(self.models) == 1:
+            return self.models[0]
+        tensors = [tensor for model in self.models for tensor in model.tensors]
+        entries: dict[str, Entry] = {}
+        assets: dict[str, Any] = {}
+        for model in self.models:
+            for entry in skeleton.without(model.metadata).entries:
+                kept = entries.setdefault(entry.key, Entry(entry.key, entry.value))
+                if _differs(kept.value, entry.value):
+                    self.report.losses.append(Loss("metadata", entry.key, "differs between the sources", "lost"))
+            for name in model.assets:
+                assets.setdefault(name, model.assets.payload(name))
+        return Model(
+            tensors,
+            metadata=Metadata(entries.values()),
+            assets=assets,
+            format=self.models[0].format,
+            sources=[source for model in self.models for source in model.sources],
+        )
+
+    def _native_losses(
+        self, model: Model, expressed: Model, travelling: Mapping[str, Tensor], losses: list[Loss]
+    ) -> list[Loss]:
+        """What only the source's own format knows is lost, unless its writer would make the same file again."""
+        if model.format in (None, self.target.name) or losses or self.changes:
+            return []
+        if model.native is None and all(tensor.native is None for tensor in model.tensors):
+            return []
+        if _same_on_return(model, expressed, travelling):
+            return []
+        return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
+
+    def _carried(self, expressed: Model, travelling: Mapping[str, Tensor], losses: list[Loss], carry: bool) -> Model:
+        """``expressed`` with the skeleton of the source; or the losses as they are, where carrying is not wanted."""
+        report, holds = self.report, self.target.holds
+        single = len(self.models) == 1
+        if carry and single and holds.free_text:
+            text = self._skeleton_text(travelling)
+            report.losses += losses
+            report.skeleton_bytes = len(text)
+            step = holds.text_bytes or max(1, len(text))
+            parts = [text[at : at + step] for at in range(0, len(text), step)]
+            entries = [Entry(skeleton.KEY + (f".{n}" if n else ""), part) for n, part in enumerate(parts)]
+            kept = skeleton.without(expressed.metadata).entries
+            return _with(expressed, expressed.tensors, None, Metadata([*kept, *entries]))
+        gone = [Loss(x.part, x.name, x.reason, "lost" if x.fate == "carried" else x.fate) for x in losses]
+        if carry and any(loss.fate in ("lost", "opaque") for loss in gone):
+            raise ContentError(_refusal(self.target, gone, _why_not(self.target, single)))
+        report.losses += gone
+        return expressed
+
+    def _skeleton_text(self, travelling: Mapping[str, Tensor]) -> str:
+        model = self.models[0]
+        carried = skeleton.find(model, self.limits)
+        if carried is not None:  # never one inside another: the first original stays the original
+            bonds = []
+            by_name = {bond.carried: bond for bond in carried.bonds if bond.carried}
+            moved = {name: form for name, form in travelling.items() if name in by_name}
+            for bond in carried.bonds:
+                form = moved.get(bond.carried)
+                at = ("", "") if form is None else (form.name, str(form.dtype))
+                bonds.append(skeleton.Bond(bond.name, bond.dtype, bond.size, *at))
+            return skeleton.Skeleton(carried.format, tuple(bonds), carried.members, carried.folder).to_text()
+
+        def travels(name: str) -> tuple[str, str] | None:
+            form = travelling.get(self.changes.new_name(name)) if self.changes.chooses(name) else None
+            return None if form is None else (form.name, str(form.dtype))
+
+        return skeleton.cut(model, travels).to_text()
+
+    def _count(self, model: Model) -> None:
+        self.report.tensors = len(model)
+        self.report.nbytes = model.nbytes
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def _with(
+    model: Model, tensors: Iterable[Tensor], extra: Mapping[str, Any] | None, whole: Metadata | None = None
+) -> Model:
+    """``model`` with other tensors, and metadata entries added or replaced."""
+    entries = list((whole or model.metadata).entries)
+    if extra:
+        entries = [entry for entry in entries if entry.key not in extra]
+        entries += [Entry(key, value) for key, value in extra.items()]
+    return Model(
+        tensors,
+        metadata=Metadata(entries),
+        assets=model.assets,
+        native=model.native,
+        format=model.format,
+        version=model.version,
+        sources=model.sources,
+    )
+
+
+def _around(original: Model, expressed: Model, report: ConversionReport) -> Model:
+    """The original's metadata, assets and native parts around the tensors as they are now."""
+    now = {tensor.name: tensor for tensor in expressed.tensors}
+    tensors = []
+    for tensor in original.tensors:
+        current = now.pop(tensor.name, None)
+        if current is not None:
+            same = (current.dtype, current.shape) == (tensor.dtype, tensor.shape)
+            tensors.append(
+                Tensor(current.name, current.dtype, current.shape, current.payload, tensor.native if same else None)
+            )
+        elif tensor.payload is None:
+            tensors.append(tensor)
+        else:
+            report.losses.append(Loss("tensor", tensor.name, "is in the original, but not in the source", "lost"))
+    report.restored = "content"
+    return Model(
+        [*tensors, *now.values()],
+        metadata=original.metadata,
+        assets=original.assets,
+        native=original.native,
+        format=original.format,
+        version=original.version,
+        sources=expressed.sources,
+    )
+
+
+def _same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tensor]) -> bool:
+    """Whether the source's own writer, given what the target can hold, would make the same file again.
+
+    Compared without reading payloads: the pieces between them, and where the payloads would be. Formats with
+    checksums or several files count as different.
+    """
+    source = model.sources[0]
+    if source.is_folder or len(model.sources) > 1:
+        return False
+    own = registry.find(model.format or "")
+    bare = [Tensor(form.name, form.dtype, form.shape, form.payload) for form in travelling.values()]
+    try:
+        plan = own.plan(Model(bare, metadata=Metadata(dict(expressed.metadata))), own.settings({}))
+    except HoldallError:
+        return False
+    if not isinstance(plan, Plan) or plan.taps or plan.size != source.size:
+        return False
+    at = 0
+    for piece in plan.pieces:
+        if any(source.read(at, piece.offset - at)):
+            return False
+        match piece:
+            case Constant() if source.read(piece.offset, piece.size) == piece.data:
+                pass
+            case Stream(payload=Range(source=place, offset=offset)) if place is source and offset == piece.offset:
+                pass
+            case _:
+                return False
+        at = piece.offset + piece.size
+    return not any(source.read(at, source.size - at))
+
+
+def _shared(tensors: list[Tensor], report: ConversionReport) -> list[Tensor]:
+    """Tensors with equal dtype, shape and bytes share one payload. Only those of equal size are read."""
+    from blake3 import blake3
+
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for row, tensor in enumerate(tensors):
+        if tensor.nbytes:
+            alike.setdefault((str(tensor.dtype), tensor.shape), []).append(row)
+    result = list(tensors)
+    for rows in alike.values():
+        seen: dict[bytes, int] = {}
+        for row in rows if len(rows) > 1 else ():
+            payload = tensors[row].payload
+            assert payload is not None
+            digest = blake3()
+            for chunk in payload.chunks():
+                digest.update(chunk)
+            first = seen.setdefault(digest.digest(), row)
+            if first != row:
+                result[row] = tensors[row].replace(payload=tensors[first].payload)
+                report.changes.append(f"{tensors[row].name!r} shares the bytes of {tensors[first].name!r}")
+    return result
+
+
+def _refuse_twins(tensors: list[Tensor]) -> None:
+    seen: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in seen:
+            raise ContentError(f"two tensors would be called {tensor.name!r}: rename or exclude one of them")
+        seen.add(tensor.name)
+
+
+def _refuse_same_file(models: list[Model], dst: str | os.PathLike[str]) -> None:
+    """Writing over a source is safe, since it stays open until the new file is whole; a folder is not a file."""
+    target = Path(dst)
+    if not target.exists():
+        return
+    for model in models:
+        path = getattr(model.sources[0], "path", None)
+        if path is not None and model.sources[0].is_folder and target.samefile(path):
+            raise UnsupportedError(f"{os.fspath(dst)}: is the folder that is being read")
+
+
+def _differs(a: Any, b: Any) -> bool:
+    result = a != b
+    return bool(result.any()) if hasattr(result, "any") else bool(result)
+
+
+def _folder_size(plan: FolderPlan) -> int | None:
+    sizes = [file.size for file in plan.files.values()]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def _why_not(target: Format, single: bool) -> str:
+    if not single:
+        return "several sources are merged, and a merger has no single original to carry"
+    return f"{target.name} has no free-form place to carry it in" if not target.holds.free_text else "carry is off"
+
+
+def _refusal(target: Format, losses: list[Loss], why: str) -> str:
+    """The list of losses, and what would help."""
+    shown = "; ".join(str(loss) for loss in losses[:10])
+    more = f"; and {len(losses) - 10} more" if len(losses) > 10 else ""
+    return (
+        f"{target.name} cannot hold everything, and {why}: {shown}{more}. "
+        "To go on without it use --no-carry, --exclude or --cast; to keep it, choose another format"
+    )

@@ -1,0 +1,140 @@
+"""What a target format can take of a model, and what happens to the rest: known before anything is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdall.dtypes import DTYPES, DType
+from holdall.format import Format
+from holdall.metadata import Entry, Metadata
+from holdall.model import Model
+from holdall.tensor import Tensor
+
+__all__ = ["Fate", "Loss", "express"]
+
+# opaque: as u8 under its own name; renamed, reshaped: says itself; carried: in the skeleton alone; text: as text
+Fate = Literal["opaque", "renamed", "reshaped", "carried", "text", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One thing that the target cannot hold as it is."""
+
+    part: Literal["tensor", "metadata", "asset", "native"]
+    name: str
+    reason: str
+    fate: Fate
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.name!r}: {self.reason} ({self.fate})"
+
+
+def express(model: Model, tensors: Iterable[Tensor], target: Format) -> tuple[Model, list[Loss], dict[str, Tensor]]:
+    """The part of ``model`` that ``target`` can hold natively, what is lost, and each tensor's travelling form."""
+    losses: list[Loss] = []
+    travelling: dict[str, Tensor] = {}
+    taken: set[str] = set()
+    for tensor in tensors:
+        form = _tensor_form(tensor, target, taken, losses)
+        if form is not None:
+            taken.add(form.name)
+            travelling[tensor.name] = form
+    same = model.format == target.name
+    metadata = model.metadata if same else _metadata_form(model.metadata, target, losses)
+    assets = model.assets
+    if not target.holds.assets and len(assets):
+        losses += [Loss("asset", name, f"{target.name} has no place for assets", "carried") for name in assets]
+    expressed = Model(
+        travelling.values(),
+        metadata=metadata,
+        assets=assets if target.holds.assets else None,
+        native=model.native if same else None,
+        format=model.format,
+        version=model.version,
+        sources=model.sources,
+    )
+    return expressed, losses, travelling
+
+
+def _tensor_form(tensor: Tensor, target: Format, taken: set[str], losses: list[Loss]) -> Tensor | None:
+    """``tensor`` as ``target`` can hold it; None when it cannot travel as a tensor at all."""
+    holds = target.holds
+
+    def lose(reason: str, fate: Fate) -> None:
+        losses.append(Loss("tensor", tensor.name, reason, fate))
+
+    if tensor.payload is None and not holds.declared:
+        lose(f"{target.name} cannot declare a tensor without data", "carried")
+        return None
+    if tensor.payload is not None and not holds.zero_size and tensor.count == 0:
+        lose(f"{target.name} cannot hold a tensor of zero elements", "carried")
+        return None
+    form = tensor
+    if str(tensor.dtype) not in holds.dtypes:
+        if tensor.payload is None:
+            lose(f"{target.name} has no {tensor.dtype}", "carried")
+            return None
+        lose(f"{target.name} has no {tensor.dtype}", "opaque")
+        form = Tensor(tensor.name, _bytes_type(target), (tensor.nbytes,), tensor.payload)
+    rank = len(form.shape)
+    if holds.max_rank is not None and rank > holds.max_rank:
+        lose(f"{target.name} holds at most {holds.max_rank} dimensions, not {rank}", "reshaped")
+        form = form.replace(shape=(form.count,))
+    if rank < holds.min_rank:
+        lose(f"{target.name} holds no tensor of {rank} dimensions", "reshaped")
+        form = form.replace(shape=(1,) * holds.min_rank)
+    refused = holds.refuses_name(form.name)
+    if refused or form.name in taken:
+        name = _plain_name(form.name, taken, target)
+        lose(f"{refused or 'the name is taken'}: travels as {name!r}", "renamed")
+        form = form.replace(name=name)
+    return form
+
+
+def _bytes_type(target: Format) -> DType:
+    """The type for opaque bytes: u8, or the nearest thing the target has."""
+    return DTYPES["u8" if "u8" in target.holds.dtypes else "i8"]
+
+
+def _plain_name(name: str, taken: set[str], target: Format) -> str:
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:200] or "unnamed"
+    number = 1
+    candidate = plain
+    while candidate in taken or target.holds.refuses_name(candidate):
+        number += 1
+        candidate = f"{plain}.{number}"
+    return candidate
+
+
+def _metadata_form(metadata: Metadata, target: Format, losses: list[Loss]) -> Metadata:
+    """Entries as they are where the target takes them, as text where it takes that."""
+    entries = []
+    for entry in metadata.entries:
+        if not target.holds.metadata:
+            losses.append(Loss("metadata", entry.key, f"{target.name} has no metadata", "carried"))
+            continue
+        refused = target.holds.refuses_metadata(entry.key, entry.value)
+        if refused is None:
+            entries.append(Entry(entry.key, entry.value))
+            continue
+        text = _as_text(entry.value)
+        if text is not None and target.holds.refuses_metadata(entry.key, text) is None:
+            losses.append(Loss("metadata", entry.key, f"{refused}: stored as text", "text"))
+            entries.append(Entry(entry.key, text))
+        else:
+            losses.append(Loss("metadata", entry.key, refused, "carried"))
+    return Metadata(entries)
+
+
+def _as_text(value: Any) -> str | None:
+    """A value as the text that JSON would have for it; None for what has none."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value.tolist() if hasattr(value, "tolist") else value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return None
