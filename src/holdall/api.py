@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdall import registry
 from holdall.check import LEVELS, UNOWNED, Check, Level, Report
 from holdall.errors import FormatError, UnsupportedError
+from holdall.examine import examine
 from holdall.ledger import Ledger
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.model import Model, model_of
@@ -40,8 +41,8 @@ def open_model(
     ``require`` names the parts (as the format calls them) without which the file is of no use to the caller.
 
     >>> import holdall, numpy as np
-    >>> holdall.save("/tmp/example.oinf", {"w": np.ones((2, 2), np.float32)})
-    >>> with holdall.open("/tmp/example.oinf") as model:
+    >>> holdall.save("example.oinf", {"w": np.ones((2, 2), np.float32)})
+    >>> with holdall.open("example.oinf") as model:
     ...     model["w"].shape
     (2, 2)
     """
@@ -89,7 +90,7 @@ def save(
     writer (``holdall formats NAME`` lists them). The old file stands until the new one is whole.
 
     >>> import holdall, numpy as np
-    >>> holdall.save("/tmp/example.oinf", {"w": np.zeros(3, np.float16)}, metadata={"mode": "fast"})
+    >>> holdall.save("example.oinf", {"w": np.zeros(3, np.float16)}, metadata={"mode": "fast"})
     """
     from holdall.plan import Plan
     from holdall.sink import write_file, write_folder
@@ -134,21 +135,11 @@ def verify(
     """
     if level not in LEVELS:
         raise UnsupportedError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
-    source = source_of(what, map=False)
-    report = Report(source.name, format, level)
-    check = Check(limits=limits or DEFAULT_LIMITS, report=report)
-    try:
-        with check.scope():
-            found = registry.find(format) if format is not None else registry.detect(source)
-            report.format = found.name
-            ledger = Ledger()
-            model = found.read(source, check, ledger)
-            # A model comes back even when scopes inside were abandoned; what is damaged is in the report.
-            model.ledger = ledger
-            _audit(found, model, check, progress)
-    finally:
-        source.close()
-    return report
+    with examine(what, level=level, format=format, limits=limits) as seen:
+        if seen.format is not None and seen.model is not None:
+            with seen.check.scope():
+                _audit(seen.format, seen.model, seen.check, progress)
+    return seen.report
 
 
 def _audit(found: Format, model: Model, check: Check, progress: Callable[[int, int], None] | None) -> None:

@@ -102,8 +102,8 @@ def convert(
     target cannot hold, ``strict`` refuses the conversion instead. ``options`` are the target's writer options.
 
     >>> import holdall, numpy as np
-    >>> holdall.save("/tmp/example.oinf", {"w": np.ones(4, np.float32)})
-    >>> holdall.convert("/tmp/example.oinf", "/tmp/copy.oinf", cast="bf16").tensors
+    >>> holdall.save("example.oinf", {"w": np.ones(4, np.float32)})
+    >>> holdall.convert("example.oinf", "copy.oinf", cast="bf16").tensors
     1
     """
     began = time.monotonic()

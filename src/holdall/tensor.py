@@ -154,14 +154,24 @@ class Tensor:
         """The values flat and in order, at most ``count`` at a time, by positioned reads: memory stays bounded."""
         payload, dtype = self._data(), self.dtype
         if not isinstance(dtype, DType):
-            flat = self.numpy().reshape(-1)
-            yield from (flat[start : start + count] for start in range(0, flat.size, count))
+            yield from self._encoded_blocks(dtype, count)
             return
         count = max(8, count // 8 * 8)  # blocks of packed types end on a byte
         left = self.count
         for piece in payload.chunks(count * dtype.bits // 8):
             yield dtype.decode_flat(piece, 0, min(count, left))
             left -= count
+
+    def _encoded_blocks(self, encoding: Encoding, count: int) -> Iterator[NDArray[Any]]:
+        """Some rows at a time where rows stand apart, else all at once."""
+        rows = self.shape[0] if self.shape else 0
+        if not rows or encoding.rows(self.shape, 0, 1) is None:
+            flat = self.numpy().reshape(-1)
+            yield from (flat[start : start + count] for start in range(0, flat.size, count))
+            return
+        step = max(1, count // max(1, self.count // rows))
+        for start in range(0, rows, step):
+            yield self[start : start + step].reshape(-1)
 
     def torch(self, device: str | torch.device | None = None) -> torch.Tensor:
         """The values as a torch tensor of their own memory, safe to modify."""
