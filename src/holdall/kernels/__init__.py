@@ -21,6 +21,9 @@ try:
         json_tape,
         json_uints,
         json_words,
+        msgpack_dims,
+        msgpack_table,
+        msgpack_walk,
         narrow,
         pack,
         scan,
@@ -33,9 +36,11 @@ try:
     NATIVE = True
 except ImportError:
     from .json_reference import json_records, json_tape, json_uints, json_words
+    from .msgpack_reference import msgpack_dims, msgpack_table, msgpack_walk
     from .reference import blake3_16, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
 
     NATIVE = False
 
 __all__ = ["NATIVE", "blake3_16", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
+__all__ += ["msgpack_dims", "msgpack_table", "msgpack_walk"]

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdall.kernels.buffers import array_of, check_size, view_of
+from holdall.kernels.hashes import blake3_16, fnv1a
 from holdall.kernels.scanner import scan
 
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
 
-__all__ = ["narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ = ["blake3_16", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 
 BLOCK = 1 << 16  # elements a numpy twin treats at a time, so that its temporaries stay small
 

@@ -34,6 +34,9 @@ static PyMethodDef functions[] = {
     {"json_records", kernel_json_records, METH_VARARGS, "The members of an object of records, as rows of tokens."},
     {"json_uints", kernel_json_uints, METH_VARARGS, "Many arrays of unsigned integers off a tape."},
     {"json_words", kernel_json_words, METH_VARARGS, "Many strings off a tape, as places in a list of words."},
+    {"msgpack_walk", kernel_msgpack_walk, METH_VARARGS, "Prove one MessagePack value."},
+    {"msgpack_table", kernel_msgpack_table, METH_VARARGS, "MessagePack maps, one after the other, as columns."},
+    {"msgpack_dims", kernel_msgpack_dims, METH_VARARGS, "Many MessagePack arrays of sizes."},
     {"simd_level", kernel_simd_level, METH_NOARGS, "0 baseline, 1 AVX2, 2 AVX-512."},
     {NULL, NULL, 0, NULL},
 };
