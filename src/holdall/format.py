@@ -81,6 +81,11 @@ class Format(ABC):
         """The file that holds ``model``. Raises ContentError for what it cannot hold."""
         raise UnsupportedError(f"{self.name}: can be read, not written")
 
+    @property
+    def writes(self) -> bool:
+        """Whether the format has a writer."""
+        return type(self).plan is not Format.plan
+
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
         return None

@@ -1,0 +1,138 @@
+"""The command line. Commands are imported when they are called: ``holdall --version`` loads none of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from holdall import __version__
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "info": "holdall.cli.info:info",
+    "ls": "holdall.cli.ls:ls",
+    "verify": "holdall.cli.verify:verify",
+    "explain": "holdall.cli.explain:explain",
+    "extract": "holdall.cli.extract:extract",
+    "convert": "holdall.cli.convert:convert",
+    "formats": "holdall.cli.formats:formats",
+    "from-dataclass": "holdall.cli.from_dataclass:from_dataclass",
+    "demo": "holdall.cli.demo:demo",
+    "completion": "holdall.cli.completion:completion",
+}
+
+# What `holdall --help` says of each, so that showing the list imports nothing.
+SUMMARIES = {
+    "info": "Show what a file holds, on one screen.",
+    "ls": "List tensors: name, dtype, shape, bytes, offset.",
+    "verify": "Check a file and list everything that is wrong with it.",
+    "explain": "Show every byte's owner and meaning.",
+    "extract": "Copy tensors out, as .npy or as stored bytes.",
+    "convert": "Convert between containers, losing nothing in silence.",
+    "formats": "Show the formats and what each can hold.",
+    "from-dataclass": "Write a Python dataclass as an OINF file.",
+    "demo": "Write, read back and verify a small model in every format.",
+    "completion": "Print or install shell completion.",
+}
+
+BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+INTERRUPTED = 130  # ... and SIGINT
+
+
+class Failure(click.ClickException):
+    """The file fails or differs: one sentence on stderr, exit 1."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        """Print the sentence."""
+        click.echo(f"holdall: {self.format_message()}", err=True)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself, imported now."""
+        home = COMMANDS.get(cmd_name)
+        if home is None:
+            return None
+        from importlib import import_module
+
+        module, _, attribute = home.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what goes wrong becomes one sentence and an exit code."""
+        from holdall.errors import HoldallError
+
+        _be_lenient(sys.stdout)
+        _be_lenient(sys.stderr)
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a closed pipe shows up here, not when the interpreter is gone
+        except BrokenPipeError:
+            _drop_stdout()
+            ctx.exit(BROKEN_PIPE)
+        except KeyboardInterrupt:
+            click.echo("holdall: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except (HoldallError, OSError, MemoryError) as error:
+            if ctx.params.get("debug"):
+                raise
+            raise Failure(sentence(error)) from None
+        return result
+
+
+def sentence(error: BaseException) -> str:
+    """An error as one line for people: what, and of which file."""
+    from holdall.cli.text import clean
+
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return clean(f"{os.fsdecode(error.filename)}: {error.strerror}")
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return clean(str(error) or type(error).__name__)
+
+
+def _be_lenient(stream: Any) -> None:
+    """A terminal that cannot show a character gets an escape, not a traceback."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_stdout() -> None:
+    """Nobody reads any more: keep the interpreter from complaining about it when it flushes at the end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: holdall info model.oinf",
+)
+@click.version_option(__version__, prog_name="holdall")
+@click.option("--debug", is_flag=True, envvar="HOLDALL_DEBUG", help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Open, check, explain, convert and write the files that hold model weights.
+
+    \b
+    Exit codes: 0 fine, 1 the file fails or differs, 2 wrong usage.
+    """

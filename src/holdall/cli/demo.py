@@ -1,0 +1,99 @@
+"""``holdall demo``: a small model through every format."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdall.cli.options import FILE
+from holdall.cli.output import emit, emit_json_lines, table
+from holdall.cli.text import clean, size_text
+
+if TYPE_CHECKING:
+    from holdall.demo import Row
+
+__all__ = ["demo"]
+
+
+@click.command(epilog="Example: holdall demo /tmp/holdall-demo")
+@click.argument("out", required=False, type=FILE, metavar="[DIR]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+def demo(out: str | None, as_json: bool) -> None:
+    """Write a small model in every format, read it back, verify it, compare it bit by bit.
+
+    The files stay in DIR; without DIR they are removed. Exits 1 when something is not identical.
+    """
+    import tempfile
+
+    from holdall.demo import run
+
+    if out is not None:
+        rows = run(out, _tell)
+    else:
+        with tempfile.TemporaryDirectory(prefix="holdall-demo-") as folder:
+            rows = run(folder, _tell)
+    if as_json:
+        emit_json_lines(map(_facts, rows))
+    else:
+        _show(rows)
+        if out is not None:
+            click.echo(f"\nThe files are in {clean(out)}.")
+    if not all(row.fine for row in rows):
+        click.get_current_context().exit(1)
+
+
+def _tell(name: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[2K{name} …", err=True, nl=False)
+
+
+def _facts(row: Row) -> dict[str, Any]:
+    return {
+        "format": row.format,
+        "path": str(row.path),
+        "size": row.size,
+        "write_ms": round(row.write_ms, 3),
+        "read_ms": round(row.read_ms, 3),
+        "verified": row.verified,
+        "identical": row.identical,
+        "left_out": row.left_out,
+        "refused": row.refused,
+        "wrong": row.wrong,
+    }
+
+
+def _show(rows: list[Row]) -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[2K", err=True, nl=False)
+    cells = (
+        (row.format, *(("-",) * 5), "this model")
+        if row.refused is not None
+        else (
+            row.format, size_text(row.size), f"{row.write_ms:.1f}", f"{row.read_ms:.1f}",
+            "ok" if row.verified else "NOT OK", "yes" if row.identical else "NO", _short(row.left_out),
+        )
+        for row in rows
+    )  # fmt: skip
+    headers = ("format", "size", "write ms", "read ms", "verify", "identical", "could not hold")
+    table(headers, cells, right=("size", "write ms", "read ms"))
+    for row in rows:
+        emit(_details(row))
+
+
+def _short(left_out: list[str]) -> str:
+    return f"{len(left_out)} of them" if left_out else "-"
+
+
+def _details(row: Row) -> Iterator[str]:
+    lines = [*row.left_out]
+    if row.refused is not None:
+        lines.append(row.refused)
+    if row.wrong is not None:
+        lines.append(click.style(f"WRONG: {clean(row.wrong)}", fg="red"))
+    if lines:
+        yield ""
+        yield click.style(f"{row.format} could not hold" if row.wrong is None else row.format, bold=True)
+        yield from (f"  {line if row.wrong is not None else clean(line)}" for line in lines)

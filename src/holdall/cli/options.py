@@ -1,0 +1,158 @@
+"""The options that reading commands share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from holdall.check import Level
+    from holdall.errors import HoldallError
+    from holdall.examine import Examination
+    from holdall.limits import Limits
+    from holdall.model import Model
+
+__all__ = ["FILE", "FORMAT_NAME", "AnyType", "FileName", "FormatName", "Reading", "each_file"]
+__all__ += ["TextType", "first_error", "reading"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_MIB = 1 << 20
+
+
+# click's parameter types became generic in 8.2; at run time both kinds are the bare class.
+if TYPE_CHECKING:
+    TextType = click.ParamType[str]
+    AnyType = click.ParamType[Any]
+else:
+    TextType = AnyType = click.ParamType
+
+
+class FormatName(TextType):
+    """The id of a registered format; anything else is wrong usage."""
+
+    name = "format"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a name that no format has."""
+        from holdall import registry
+
+        if not any(row.name == value for row in registry.BUILT_IN) and value not in registry.names():
+            self.fail(f"there is no format {value!r}; the formats are: {', '.join(registry.names())}", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """The names that begin so."""
+        from click.shell_completion import CompletionItem
+
+        from holdall import registry
+
+        return [CompletionItem(name) for name in registry.names() if name.startswith(incomplete)]
+
+
+class FileName(TextType):
+    """A path as given; whether it exists is found out by opening it. Shells complete file names."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As it is."""
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Leave it to the shell."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+FORMAT_NAME = FormatName()
+FILE = FileName()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the user wants files read, and the answer printed."""
+
+    format: str | None = None
+    untrusted: bool = False
+    json: bool = False
+
+    @property
+    def limits(self) -> Limits | None:
+        """The usual caps, or tight ones for the files of strangers."""
+        if not self.untrusted:
+            return None
+        from holdall.limits import Limits
+
+        return Limits(
+            index_bytes=256 * _MIB,
+            tensors=1_000_000,
+            rank=64,
+            name_bytes=4096,
+            nesting=64,
+            metadata_entries=100_000,
+            metadata_bytes=64 * _MIB,
+            decompressed_bytes=256 * _MIB,
+        )
+
+    def open(self, path: str) -> Model:
+        """The model in ``path``; untrusted files are read, never mapped."""
+        from holdall.api import open_model
+
+        return open_model(path, format=self.format, mmap=not self.untrusted, limits=self.limits)
+
+    def examine(self, path: str, level: Level = "structure") -> Examination:
+        """As far as ``path`` can be read, with what is wrong."""
+        from holdall.examine import examine
+
+        return examine(path, level=level, format=self.format, limits=self.limits, mmap=not self.untrusted)
+
+
+def reading(function: _Function) -> _Function:
+    """Give a command ``--format``, ``--untrusted`` and ``--json``, handed on as one ``reading``."""
+
+    def command(*, format: str | None, untrusted: bool, as_json: bool, **rest: Any) -> Any:
+        return function(reading=Reading(format, untrusted, as_json), **rest)
+
+    wrapped = update_wrapper(command, function)
+    wrapped = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(wrapped)
+    wrapped = click.option(
+        "--untrusted", is_flag=True, help="For files of strangers: tight limits, no memory map."
+    )(wrapped)  # fmt: skip
+    return click.option("--format", "format", type=FORMAT_NAME, help="The format, instead of detecting it.")(wrapped)  # type: ignore[return-value]
+
+
+def each_file(files: Sequence[str], act: Callable[[str, int], bool]) -> None:
+    """Do ``act(path, number)`` for each file, going on after one that fails; exit 1 when any did, or said False."""
+    from holdall.cli import Failure, sentence
+    from holdall.cli.text import clean
+    from holdall.errors import HoldallError
+
+    context = click.get_current_context()
+    fine = True
+    for number, path in enumerate(files):
+        try:
+            fine = act(path, number) and fine
+        except BrokenPipeError:
+            raise
+        except (HoldallError, OSError) as error:
+            if context.find_root().params.get("debug"):
+                raise
+            text, shown = sentence(error), clean(path)
+            Failure(text if shown in text else f"{shown}: {text}").show()
+            fine = False
+    if not fine:
+        context.exit(1)
+
+
+def first_error(seen: Examination) -> HoldallError:
+    """Why there is no model at all."""
+    from holdall.errors import FormatError
+
+    finding = seen.report.findings[0]
+    return FormatError(finding.rule, finding.offset, finding.message)

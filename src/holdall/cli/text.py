@@ -1,0 +1,133 @@
+"""Text for people: names made safe for a terminal, numbers made short. The only place that does either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["clean", "count_text", "percent", "plain", "plural", "shape_text", "shorten", "size_text", "value_text"]
+
+
+def clean(text: str) -> str:
+    """``text`` with everything escaped that could steer a terminal: controls, escapes, bidi overrides.
+
+    >>> clean("a\\x1b[31mb"), clean("x\\u202ey"), clean("Größe 模型")
+    ('a\\\\x1b[31mb', 'x\\\\u202ey', 'Größe 模型')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """At most ``width`` characters of ``text``, cleaned; what is cut shows as an ellipsis.
+
+    >>> shorten("abcdef", 4)
+    'abc…'
+    """
+    shown = clean(text[: width + 1])
+    return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def size_text(count: int) -> str:
+    """A number of bytes, in powers of ten.
+
+    >>> size_text(999), size_text(1_234_567), size_text(999_999_999)
+    ('999 B', '1.23 MB', '1.00 GB')
+    """
+    return _scaled(count, ("B", "kB", "MB", "GB", "TB", "PB", "EB"), " ")
+
+
+def count_text(count: int) -> str:
+    """A number of things.
+
+    >>> count_text(999), count_text(124_439_808), count_text(7_000_000_000)
+    ('999', '124M', '7.00B')
+    """
+    return _scaled(count, ("", "k", "M", "B", "T"), "")
+
+
+def _scaled(count: int, units: Sequence[str], gap: str) -> str:
+    if count < 1000:
+        return f"{count}{gap}{units[0]}"
+    unit = 0
+    value: float = count
+    while value >= 999.5 and unit < len(units) - 1:
+        value /= 1000
+        unit += 1
+    if value >= 999.5:  # beyond the last unit: declared shapes can be silly
+        return f"{value:.2e}{gap}{units[unit]}"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}{gap}{units[unit]}"
+
+
+def percent(part: int, whole: int) -> str:
+    """A share.
+
+    >>> percent(1, 3)
+    '33.3%'
+    """
+    return f"{100 * part / whole:.1f}%" if whole else "0.0%"
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """A number and what it counts.
+
+    >>> plural(1, "tensor"), plural(12345, "tensor"), plural(2, "entry", "entries")
+    ('1 tensor', '12,345 tensors', '2 entries')
+    """
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def shape_text(shape: Sequence[int], most: int = 16) -> str:
+    """Dims in brackets, at most ``most`` of them.
+
+    >>> shape_text((2, 3)), shape_text(())
+    ('[2, 3]', '[]')
+    """
+    shown = ", ".join(map(str, shape[:most]))
+    return f"[{shown}, … {len(shape)} dims]" if len(shape) > most else f"[{shown}]"
+
+
+def value_text(value: Any, width: int) -> str:
+    """A metadata value on one line: text as it is, arrays by type, shape and first values, bytes by their number.
+
+    >>> value_text("fast", 40), value_text(b"abc", 40), value_text([1, 2], 40)
+    ('fast', '3 bytes: 616263', '[1, 2]')
+    """
+    if isinstance(value, str):
+        return shorten(value, width)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return shorten(f"{plural(len(value), 'byte')}: {bytes(value[:width]).hex()}", width)
+    if hasattr(value, "dtype") and hasattr(value, "reshape"):
+        if not getattr(value, "shape", ()):
+            return shorten(str(value), width)
+        first = ", ".join(str(item) for item in value.reshape(-1)[:8].tolist())
+        more = ", …" if value.size > 8 else ""
+        return shorten(f"{value.dtype}{shape_text(value.shape)}: {first}{more}", width)
+    if isinstance(value, (list, tuple)):
+        text = ", ".join(value_text(item, width) for item in value[: width // 2 + 1])
+        return shorten(f"[{text}]", width) if len(text) < width else shorten(f"[{text}", width)
+    return shorten(repr(value), width)
+
+
+def plain(value: Any, most: int = 1 << 16) -> Any:
+    """``value`` in what JSON can say. Bytes become hex, and non-finite floats and arrays above ``most`` become text.
+
+    >>> plain({"a": float("nan"), "b": b"\\x01"})
+    {'a': 'nan', 'b': '01'}
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, dict):
+        return {str(key): plain(item, most) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        if value.size > most:
+            return f"{value.dtype}{shape_text(value.shape)}"
+        return plain(value.tolist(), most)
+    if isinstance(value, (list, tuple)):
+        return [plain(item, most) for item in value]
+    return str(value)

@@ -1,0 +1,210 @@
+"""A small model through every format: written, read back, verified, compared bit by bit.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     rows = run(folder)
+>>> all(row.fine for row in rows)
+True
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdall import registry
+from holdall.errors import ContentError, HoldallError, UnsupportedError
+from holdall.metadata import Metadata
+from holdall.model import Model
+from holdall.tensor import Tensor
+
+if TYPE_CHECKING:
+    from holdall.format import Format
+
+__all__ = ["Row", "demo_model", "fit", "run"]
+
+_VOCAB, _WIDTH, _HIDDEN, _LAYERS = 512, 64, 192, 2
+
+
+@dataclass(slots=True)
+class Row:
+    """How one format did. ``refused`` is why it could not hold even what is left, ``wrong`` what came back changed."""
+
+    format: str
+    path: Path
+    size: int = 0
+    write_ms: float = 0.0
+    read_ms: float = 0.0
+    verified: bool = False
+    identical: bool = False
+    left_out: list[str] = field(default_factory=list)
+    refused: str | None = None
+    wrong: str | None = None
+
+    @property
+    def fine(self) -> bool:
+        """Everything that the format can hold came back as it was."""
+        return self.refused is not None or (self.verified and self.identical)
+
+
+def demo_model() -> Model:
+    """A transformer in miniature: embeddings, two layers, many dtypes, metadata and an asset. Always the same."""
+    import numpy as np
+
+    rng = np.random.Generator(np.random.PCG64(7))
+
+    def floats(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+        return Tensor.of(name, (rng.standard_normal(shape) / 8).astype(np.float32), dtype)
+
+    def ints(name: str, shape: tuple[int, ...], dtype: str, low: int, high: int) -> Tensor:
+        return Tensor.of(name, rng.integers(low, high, shape, endpoint=True), dtype)
+
+    tensors = [floats("embed.tokens", (_VOCAB, _WIDTH), "f32"), floats("embed.positions", (128, _WIDTH), "f16")]
+    for layer in range(_LAYERS):
+        at = f"layers.{layer}"
+        tensors += [
+            floats(f"{at}.attention.qkv", (3 * _WIDTH, _WIDTH), "bf16"),
+            floats(f"{at}.attention.out", (_WIDTH, _WIDTH), "f32"),
+            floats(f"{at}.mlp.up", (_HIDDEN, _WIDTH), "f8_e5m2"),
+            floats(f"{at}.mlp.gate", (_HIDDEN, _WIDTH), "f8_e4m3"),
+            ints(f"{at}.mlp.down", (_WIDTH, _HIDDEN), "i4", -8, 7),
+            ints(f"{at}.mlp.down_i8", (_WIDTH, _HIDDEN), "i8", -128, 127),
+            floats(f"{at}.norm", (_WIDTH,), "f64"),
+        ]
+    tensors += [
+        ints("head.ternary", (_WIDTH, 33), "t2", -1, 1),
+        ints("head.mask", (_WIDTH,), "bool", 0, 1),
+        ints("tokens.rank", (_VOCAB,), "i64", -(1 << 62), 1 << 62),
+        ints("tokens.kind", (_VOCAB,), "u8", 0, 255),
+        Tensor.of("scale", np.float32(0.125)),
+        Tensor.of("empty", np.zeros((0, _WIDTH), np.float32)),
+    ]
+    metadata = {
+        "architecture": "tiny-transformer",
+        "layers": _LAYERS,
+        "norm.epsilon": 2.0**-16,
+        "tied": False,
+        "description": "A small model, made by holdall demo.",
+    }
+    return Model(tensors, metadata=metadata, assets={"tokenizer.json": b'{"type":"bytes"}'})
+
+
+def fit(model: Model, target: Format) -> tuple[Model, list[str]]:
+    """As much of ``model`` as ``target`` says it can hold, and sentences about the rest."""
+    holds = target.holds
+    left_out: list[str] = []
+    tensors = []
+    for tensor in model.tensors:
+        why = _refusal(tensor, target)
+        if why is None:
+            tensors.append(tensor)
+        else:
+            left_out.append(f"tensor {tensor.name}: {why}")
+    entries = []
+    for entry in model.metadata.entries:
+        reason = holds.refuses_metadata(entry.key, entry.value) if holds.metadata else "no metadata"
+        if reason is None:
+            entries.append(entry)
+        else:
+            left_out.append(f"metadata {entry.key}: {reason}")
+    if model.assets and not holds.assets:
+        left_out += [f"asset {name}" for name in model.assets]
+    assets = model.assets if holds.assets else None
+    return Model(tensors, metadata=Metadata(entries), assets=assets), left_out
+
+
+def _refusal(tensor: Tensor, target: Format) -> str | None:
+    holds = target.holds
+    if str(tensor.dtype) not in holds.dtypes:
+        return f"no {tensor.dtype}"
+    if holds.max_rank is not None and len(tensor.shape) > holds.max_rank:
+        return f"rank {holds.max_rank} at most"
+    if len(tensor.shape) < holds.min_rank:
+        return f"rank {holds.min_rank} at least"
+    if not holds.zero_size and tensor.count == 0:
+        return "no empty tensors"
+    return holds.refuses_name(tensor.name)
+
+
+def run(out: str | os.PathLike[str], tell: Callable[[str], None] = lambda name: None) -> list[Row]:
+    """Take the demo model through every registered format that has a writer; the files stay in ``out``.
+
+    ``tell`` hears the name of each format before its turn.
+    """
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = demo_model()
+    rows = []
+    for name in registry.names():
+        target = registry.find(name)
+        if target.writes:
+            tell(name)
+            rows.append(_round(model, target, folder))
+    return rows
+
+
+def _round(model: Model, target: Format, folder: Path) -> Row:
+    from holdall.api import open_model, save, verify
+
+    suffix = target.suffixes[0] if target.suffixes and not target.folder else ""
+    row = Row(target.name, folder / f"demo-{target.name}{suffix}")
+    fitted, row.left_out = fit(model, target)
+    try:
+        started = time.perf_counter()
+        save(row.path, fitted, format=target.name, fsync=False)
+        row.write_ms = _since(started)
+    except (ContentError, UnsupportedError) as error:
+        row.refused = str(error)
+        return row
+    row.size = _size(row.path)
+    try:
+        started = time.perf_counter()
+        with open_model(row.path, format=target.name) as back:
+            read = {tensor.name: bytes(tensor.raw()) for tensor in back.tensors if tensor.has_data}
+            row.read_ms = _since(started)
+            row.wrong = _difference(fitted, back, read)
+        row.identical = row.wrong is None
+        report = verify(row.path, format=target.name)
+        row.verified = report.ok
+        if not report.ok:
+            row.wrong = row.wrong or next(f.message for f in report.findings if f.severity == "error")
+    except HoldallError as error:
+        row.wrong = str(error)
+    return row
+
+
+def _difference(wrote: Model, back: Model, read: dict[str, bytes]) -> str | None:
+    """The first thing that did not come back as it was written; None when everything did."""
+    if sorted(wrote) != sorted(back):
+        return f"{len(wrote)} tensors were written, {len(back)} came back, or under other names"
+    for tensor in wrote.tensors:
+        other = back[tensor.name]
+        if (str(tensor.dtype), tensor.shape) != (str(other.dtype), other.shape):
+            return f"tensor {tensor.name}: {tensor.dtype}{list(tensor.shape)} became {other.dtype}{list(other.shape)}"
+        if bytes(tensor.raw()) != read.get(tensor.name):
+            return f"tensor {tensor.name}: its bytes changed"
+    for key, value in wrote.metadata.items():
+        if key not in back.metadata or not _same(back.metadata[key], value):
+            return f"metadata {key}: {value!r} became {back.metadata.get(key)!r}"
+    for name, blob in wrote.assets.items():
+        if back.assets.get(name) != blob:
+            return f"asset {name}: its bytes changed"
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _since(started: float) -> float:
+    return 1000 * (time.perf_counter() - started)
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(member.stat().st_size for member in path.rglob("*") if member.is_file())
+    return path.stat().st_size

@@ -1,0 +1,157 @@
+"""Tensors on their own: as .npy files or as their stored bytes, planned like any other file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from holdall.dtypes import DType, named
+from holdall.errors import ContentError, UnsupportedError
+from holdall.payload import Held, Made, Payload
+from holdall.plan import Constant, Plan, Stream
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from holdall.tensor import Tensor
+
+__all__ = ["file_names", "npy_plan", "npy_type", "parse_slice", "plan_bytes", "raw_plan"]
+
+_BLOCK = 1 << 20  # elements that are decoded or cast at a time
+_LONGEST = 120  # characters of a file name, the suffix not counted
+
+
+def npy_type(tensor: Tensor, cast: str | None = None) -> np.dtype[Any] | None:
+    """The numpy type that an .npy of the tensor would have; None when .npy has no word for it (bf16, f8)."""
+    import numpy as np
+
+    stored = tensor.dtype if cast is None else named(cast)
+    if cast is not None and named(cast).packed:
+        return None  # values of four bits in bytes would not be what was asked for
+    found = stored.numpy if isinstance(stored, DType) else np.dtype(np.float32)
+    return None if found.kind == "V" or found.isbuiltin != 1 else found
+
+
+def npy_plan(tensor: Tensor, key: tuple[Any, ...] | None = None, cast: str | None = None) -> Plan:
+    """An .npy file of the tensor, or of the slice ``key`` of it, cast to the dtype ``cast``.
+
+    Whole tensors pass in blocks; a slice is held in memory, once.
+    """
+    kind = npy_type(tensor, cast)
+    if kind is None:
+        what = cast or tensor.dtype
+        raise ContentError(f"tensor {tensor.name!r}: .npy cannot express {what}; cast to f32, or take the stored bytes")
+    target = None if cast is None else named(cast)
+    if key is not None:
+        array = _cast(tensor[key], target)
+        return _npy(kind, array.shape, _held(array))
+    _payload(tensor)
+
+    def make() -> Iterator[memoryview]:
+        for block in tensor.blocks(_BLOCK):
+            yield _bytes(_cast(block, target))
+
+    return _npy(kind, tensor.shape, Made(prod(tensor.shape) * kind.itemsize, make))
+
+
+def raw_plan(tensor: Tensor, key: tuple[Any, ...] | None = None) -> Plan:
+    """A file of the tensor's bytes as they are stored; those of a slice are packed as the tensor is."""
+    plan = Plan()
+    if key is None:
+        plan.stream(_payload(tensor))
+        return plan
+    if not isinstance(tensor.dtype, DType):
+        raise UnsupportedError(f"tensor {tensor.name!r}: a slice of {tensor.dtype} has no stored form; take it as .npy")
+    plan.stream(Held(tensor.dtype.encode(tensor[key])))
+    return plan
+
+
+def plan_bytes(plan: Plan) -> Iterator[memoryview]:
+    """The bytes of a plan without late pieces, in order: for a pipe."""
+    at = 0
+    for piece in plan.pieces:
+        assert isinstance(piece, (Constant, Stream)) and piece.offset == at
+        yield from (memoryview(piece.data),) if isinstance(piece, Constant) else piece.payload.chunks()
+        at += piece.size
+
+
+def parse_slice(text: str) -> tuple[Any, ...]:
+    """A basic index in Python's notation.
+
+    >>> parse_slice("0:2, :, -1")
+    (slice(0, 2, None), slice(None, None, None), -1)
+    """
+    return tuple(_item(part.strip(), text) for part in text.strip().strip("[]").split(","))
+
+
+def _item(part: str, text: str) -> Any:
+    if part == "...":
+        return Ellipsis
+    if not re.fullmatch(r"-?\d{1,19}|(-?\d{1,19})?:(-?\d{1,19})?(:(-?\d{1,19})?)?", part):
+        raise ValueError(f"{text!r} is not a slice such as 0:2,:")
+    if ":" not in part:
+        return int(part)
+    numbers = [int(number) if number else None for number in part.split(":")]
+    if len(numbers) == 3 and numbers[2] == 0:
+        raise ValueError(f"{text!r}: a step cannot be 0")
+    return slice(*numbers)
+
+
+def file_names(names: Iterable[str]) -> list[str]:
+    """A plain file name for each tensor name: no path, no hidden file, none twice, not even where case is ignored.
+
+    >>> file_names(["layer.0.w", "../etc/passwd", "W", "w", ""])
+    ['layer.0.w', '%2E.%2Fetc%2Fpasswd', 'W', 'w~2', '%']
+    """
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        safe = re.sub(r"[^A-Za-z0-9._-]|^[.-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode("utf-8", "replace")),
+                      name)[:_LONGEST] or "%"  # fmt: skip
+        unique, number = safe, 1
+        while unique.lower() in taken:
+            number += 1
+            unique = f"{safe}~{number}"
+        taken.add(unique.lower())
+        result.append(unique)
+    return result
+
+
+def _npy(kind: np.dtype[Any], shape: tuple[int, ...], payload: Payload) -> Plan:
+    from numpy.lib import format as npy
+
+    head = BytesIO()
+    npy.write_array_header_1_0(head, {"descr": npy.dtype_to_descr(kind), "fortran_order": False, "shape": shape})
+    plan = Plan()
+    plan.put(head.getvalue())
+    plan.stream(payload)
+    return plan
+
+
+def _cast(array: NDArray[Any], target: DType | None) -> NDArray[Any]:
+    """``array`` in the numpy type of ``target``; a value that does not fit an integer type is refused."""
+    if target is None or array.dtype == target.numpy:
+        return array
+    import numpy as np
+
+    return np.frombuffer(target.encode(array), target.numpy).reshape(array.shape)
+
+
+def _payload(tensor: Tensor) -> Payload:
+    if tensor.payload is None:
+        raise ContentError(f"tensor {tensor.name!r} {tensor.dtype}{list(tensor.shape)} is declared without data")
+    return tensor.payload
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    import numpy as np
+
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _held(array: NDArray[Any]) -> Held:
+    return Held(_bytes(array))
