@@ -1,15 +1,17 @@
 """holdall: the files that hold model weights, opened, checked, explained, converted, compared and written.
 
 >>> import holdall, numpy as np
->>> holdall.save("/tmp/example.oinf", {"w": np.eye(2, dtype=np.float32)})
->>> with holdall.open("/tmp/example.oinf") as model:
+>>> holdall.save("example.oinf", {"w": np.eye(2, dtype=np.float32)})
+>>> with holdall.open("example.oinf") as model:
 ...     model["w"].numpy().tolist()
 [[1.0, 0.0], [0.0, 1.0]]
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -97,3 +99,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps the verbs: importing the room ``holdall.convert`` must not hide ``holdall.convert()``."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

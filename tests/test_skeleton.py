@@ -1,0 +1,106 @@
+"""Skeletons: the original from its pieces, and hostile ones refused."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from backports import zstd
+
+import holdall
+from holdall import oinf, skeleton
+from holdall.errors import FormatError, LimitError
+from holdall.limits import Limits
+from holdall.skeleton import Bond, Member, Skeleton, SkeletonSource
+from holdall.tensor import Tensor
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    path = tmp_path / "original.oinf"
+    model = oinf.model(
+        {"a": np.arange(100, dtype=np.int16), "b": Tensor.of("b", np.arange(9) - 4, "i4")},
+        sizevars={"B": 7},
+        metadata={"mode": "fast", "n": 300},
+    )
+    holdall.save(path, model)
+    return path
+
+
+def _carried(path: Path) -> tuple[holdall.Model, Skeleton]:
+    model = holdall.open(path, mmap=False)
+    return model, skeleton.cut(model, lambda name: (name, str(model[name].dtype)))
+
+
+def test_the_pieces_are_the_original(original: Path) -> None:
+    model, bones = _carried(original)
+    assert sum(len(member.kept) for member in bones.members) == original.stat().st_size - 200 - 5
+    again = Skeleton.from_text(bones.to_text())
+    assert again == bones
+    source, changed = skeleton.bound_source(again, model, "x")
+    assert changed == []
+    assert source.read(0, source.size) == original.read_bytes()
+    assert holdall.open(source).sizevars == {"B": 7}
+
+
+def test_the_text_fits_every_free_form_place(original: Path) -> None:
+    _, bones = _carried(original)
+    assert set(bones.to_text()) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def test_a_payload_that_is_gone_reads_as_zeros(original: Path) -> None:
+    model, bones = _carried(original)
+    source, changed = skeleton.bound_source(bones, {"a": model["a"]}, "x")
+    assert changed == ["b"]
+    restored = holdall.open(source)
+    assert restored["b"].numpy().tolist() == [0] * 9
+    assert np.array_equal(restored["a"].numpy(), model["a"].numpy())
+
+
+def _text(value: object) -> str:
+    return urlsafe_b64encode(zstd.compress(msgspec.msgpack.encode(value))).decode().rstrip("=")
+
+
+def _bones(*members: Member) -> Skeleton:
+    return Skeleton("oinf", (Bond("a", "u8", 4, "a", "u8"),), members, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "!!!",
+        "AAAA",
+        _text({"format": 1}),
+        _text([1, 2, 3, 4]),
+        _bones(Member("", 10, ((0, 4, 9),), bytes(6))).to_text(),
+        _bones(Member("", 10, ((8, 4, 0),), bytes(6))).to_text(),
+        _bones(Member("", 10, ((4, 4, 0), (2, 4, 0)), bytes(2))).to_text(),
+        _bones(Member("", 1 << 62, ((0, 4, 0),), bytes(6))).to_text(),
+        _bones(Member("", 10, ((0, -4, 0),), bytes(14))).to_text(),
+    ],
+)
+def test_a_hostile_skeleton_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="skeleton"):
+        Skeleton.from_text(text)
+
+
+def test_a_bomb_is_refused() -> None:
+    text = urlsafe_b64encode(zstd.compress(bytes(64 << 20))).decode().rstrip("=")
+    with pytest.raises(LimitError, match="inflates"):
+        Skeleton.from_text(text, Limits(decompression_floor=1 << 20))
+
+
+def test_a_skeleton_with_no_file_or_two_is_refused() -> None:
+    with pytest.raises(FormatError, match="0 files"):
+        skeleton.bound_source(_bones(), {}, "x")
+
+
+def test_reads_across_pieces() -> None:
+    member = Member("", 10, ((3, 4, 0),), b"abchij")
+    held = Tensor.of("a", np.frombuffer(b"DEFG", np.uint8)).payload
+    source = SkeletonSource("x", member, [held])
+    assert [source.read(at, 10 - at) for at in (0, 2, 5, 9, 10)] == [b"abcDEFGhij", b"cDEFGhij", b"FGhij", b"j", b""]

@@ -1,0 +1,102 @@
+"""Lazy changes to tensors: what they choose, how they rename, and that casts and transpositions are exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import holdall
+from holdall.dtypes import named
+from holdall.errors import ContentError, UnsupportedError
+from holdall.tensor import Tensor
+from holdall.transform import Changes, cast, parse_cast, parse_rename, transposed
+
+VALUES = np.random.default_rng(1).standard_normal((37, 53)).astype(np.float32)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Tensor:
+    """A tensor that is read from a file by positioned reads."""
+    holdall.save(tmp_path / "one.oinf", {"w": VALUES})
+    return holdall.open(tmp_path / "one.oinf", mmap=False)["w"]
+
+
+def test_nothing_asked_changes_nothing() -> None:
+    assert not Changes()
+    tensor = Tensor.of("w", VALUES)
+    assert Changes().apply(tensor).payload is tensor.payload
+
+
+def test_include_and_exclude() -> None:
+    changes = Changes(include=["*.weight", "head"], exclude=["*.0.*"])
+    names = ["a.0.weight", "a.1.weight", "a.1.bias", "head"]
+    assert [name for name in names if changes.chooses(name)] == ["a.1.weight", "head"]
+
+
+def test_rename_by_table_then_by_rules() -> None:
+    changes = Changes(rename=parse_rename(["s/^model[.]//", "s|w(\\d)|weight.\\1|"]), names={"x": "model.w7"})
+    assert changes.new_name("x") == "weight.7"
+    assert changes.new_name("model.b") == "b"
+
+
+@pytest.mark.parametrize("rule", ["", "s", "s/a/b", "s//b/", "y/a/b/", "s/(/b/", "s/a/b/g"])
+def test_a_rename_rule_that_is_none(rule: str) -> None:
+    with pytest.raises(UnsupportedError, match="rename rule"):
+        parse_rename([rule])
+
+
+def test_cast_rules() -> None:
+    assert parse_cast({"*.norm": "f32"}) == [("*.norm", "f32")]
+    assert parse_cast("bf16") == [("*", "bf16")]
+    with pytest.raises(UnsupportedError, match="float99"):
+        parse_cast("float99")
+
+
+def test_the_first_cast_rule_counts(stored: Tensor) -> None:
+    changes = Changes(cast=parse_cast(["w=f16", "bf16"]))
+    assert str(changes.apply(stored).dtype) == "f16"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f64", "f8_e4m3", "f8_e5m2"])
+def test_a_float_cast_rounds_to_nearest(stored: Tensor, dtype: str) -> None:
+    expected = VALUES.astype(named(dtype).numpy)
+    made = cast(stored, named(dtype)).numpy()
+    assert made.dtype == expected.dtype
+    assert made.tobytes() == expected.tobytes()
+
+
+def test_widening_is_exact() -> None:
+    small = VALUES.astype(ml_dtypes.bfloat16)
+    assert np.array_equal(cast(Tensor.of("w", small), named("f32")).numpy(), small.astype(np.float32))
+
+
+def test_a_cast_to_integers_refuses_what_would_change() -> None:
+    whole = Tensor.of("w", np.arange(-8, 8, dtype=np.float32))
+    assert cast(whole, named("i4")).numpy().tolist() == list(range(-8, 8))
+    with pytest.raises(ContentError, match="'w'.*-8..7 do not fit u4"):
+        cast(whole, named("u4")).raw()
+    with pytest.raises(ContentError, match="whole numbers"):
+        cast(Tensor.of("w", VALUES), named("i32")).raw()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i4", "t1", "bool"])
+def test_transposition(tmp_path: Path, dtype: str) -> None:
+    values = np.where(VALUES > 0, 1, -1 if dtype != "bool" else 0)
+    holdall.save(tmp_path / "t.oinf", {"w": Tensor.of("w", values, dtype)})
+    with holdall.open(tmp_path / "t.oinf", mmap=False) as model:
+        turned = transposed(model["w"])
+        assert turned.shape == (53, 37)
+        assert np.array_equal(turned.numpy(), model["w"].numpy().T)
+
+
+def test_transposition_in_several_blocks(monkeypatch: pytest.MonkeyPatch, stored: Tensor) -> None:
+    monkeypatch.setattr("holdall.transform._BLOCK", 1 << 11)
+    assert np.array_equal(transposed(stored).numpy(), VALUES.T)
+
+
+def test_a_cast_in_several_blocks(monkeypatch: pytest.MonkeyPatch, stored: Tensor) -> None:
+    monkeypatch.setattr("holdall.transform._BLOCK", 100)
+    assert np.array_equal(cast(stored, named("f64")).numpy(), VALUES.astype(np.float64))
