@@ -51,8 +51,9 @@ class Held(Payload):
     __slots__ = ("data", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self.data = memoryview(data).cast("B").toreadonly() if len(memoryview(data)) else memoryview(b"")
-        self.size = self.data.nbytes
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        self.size = view.nbytes
+        self.data = view.cast("B").toreadonly() if self.size else memoryview(b"")  # an empty shape cannot be cast
 
     def part(self, start: int, stop: int) -> memoryview:
         return self.data[start:stop]

@@ -46,6 +46,7 @@ class Oinf(Format):
     holds = Holds(
         dtypes=frozenset(name for name in TAG_OF if name in DTYPES and name != "bitset"),
         declared=True,
+        free_text=True,
         names="A-Z a-z 0-9 . _ -",
         refuses_name=_refuses_name,
         refuses_metadata=_refuses_metadata,

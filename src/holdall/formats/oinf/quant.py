@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Literal
 
 import numpy as np
@@ -38,6 +39,20 @@ class QuantParams:
             object.__setattr__(self, "zero_point", _ints(self.zero_point))
         if self.scheme is None:
             object.__setattr__(self, "scheme", "symmetric" if self.zero_point is None else "asymmetric")
+        if self.scheme not in _SCHEMES.values():
+            raise ContentError(f"a scheme is symmetric or asymmetric, not {self.scheme!r}")
+        if self.axis is not None and self.axis < 0:
+            raise ContentError(f"a quant axis counts from 0 on, and is {self.axis}")
+
+    @classmethod
+    def per_tensor(cls, scale: float, zero_point: int | None = None) -> QuantParams:
+        """One scale, and maybe one zero point, for the whole tensor."""
+        return cls((scale,), None if zero_point is None else (zero_point,))
+
+    @classmethod
+    def per_channel(cls, axis: int, scale: Sequence[float], zero_point: Sequence[int] | None = None) -> QuantParams:
+        """A scale, and maybe a zero point, for every index of ``axis``."""
+        return cls(scale, zero_point, axis)
 
     @property
     def scale_mode(self) -> str:
@@ -51,12 +66,16 @@ class QuantParams:
 
 
 def _floats(values: Sequence[float] | float) -> tuple[float, ...]:
-    items = (values,) if isinstance(values, (int, float)) else tuple(float(v) for v in values)
-    return tuple(float(v) for v in np.asarray(items, np.float32))
+    wide = np.atleast_1d(np.asarray(values, np.float64))
+    with np.errstate(over="ignore"):
+        scales = wide.astype(np.float32)
+    if wide.ndim > 1 or np.any(np.isinf(scales) & np.isfinite(wide)):
+        raise ContentError("scales are numbers that f32 can hold, in one dimension")
+    return tuple(scales.tolist())
 
 
 def _ints(values: Sequence[int] | int) -> tuple[int, ...]:
-    items = (values,) if isinstance(values, int) else tuple(int(v) for v in values)
+    items = tuple(map(index, np.atleast_1d(np.asarray(values, object)).tolist()))
     if any(not -(1 << 31) <= v < 1 << 31 for v in items):
         raise ContentError("a zero point does not fit i32")
     return items

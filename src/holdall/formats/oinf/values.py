@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +16,12 @@ from holdall.errors import ContentError
 from holdall.formats.oinf import rules
 from holdall.formats.oinf.layout import ALIGN, BITSET, NDARRAY, STRING, TAG_OF, TAGS
 
-__all__ = ["Bitset", "decode", "encode", "name_breach"]
+__all__ = ["Bitset", "StoredNaN", "decode", "encode", "encode_elements", "name_breach"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _ARRAY_HEAD: Final = struct.Struct("<II")
 _BITSET_HEAD: Final = struct.Struct("<II")
+_F32_END: Final = 2.0**128 - 2.0**103  # from here on a float64 rounds to an infinite float32
 
 
 class Bitset(Sequence[bool]):
@@ -67,6 +68,25 @@ class Bitset(Sequence[bool]):
         return f"Bitset({self.bits} bits, {self.data.hex()})"
 
 
+class StoredNaN(float):
+    """A NaN whose bits are not the usual ones: a float that remembers how it was stored.
+
+    >>> StoredNaN("f16", b"\\x01\\x7e")
+    nan
+    """
+
+    kind: str
+    code: bytes
+
+    def __new__(cls, kind: str, code: bytes) -> StoredNaN:
+        value = super().__new__(cls, "nan")
+        value.kind, value.code = kind, code
+        return value
+
+    def __reduce__(self) -> tuple[type[StoredNaN], tuple[str, bytes]]:
+        return StoredNaN, (self.kind, self.code)
+
+
 def name_breach(name: str) -> str | None:
     """Why ``name`` cannot be an OINF name; None when it can."""
     if _NAME.fullmatch(name):
@@ -94,7 +114,10 @@ def decode(tag: int, data: bytes, at: int, key: str, check: Check) -> tuple[Any,
     if kind == "bool" and data[0] > 1:
         check.note(rules.META_BOOL, at, f"oinf: metadata {key!r}: a BOOL of {data[0]}")
     _check_spare_bits(dtype, 1, data, at, key, check)
-    return dtype.decode(memoryview(data), ()).item(), kind
+    value = dtype.decode(memoryview(data), ()).item()
+    if value != value and encode(key, value, kind)[1] != data:
+        value = StoredNaN(kind, data)
+    return value, kind
 
 
 def _decode_string(data: bytes, at: int, key: str, check: Check) -> str:
@@ -173,30 +196,42 @@ def _padded(size: int) -> int:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def encode(key: str, value: Any, kind: str) -> tuple[int, bytes, int]:
-    """How ``value`` is stored: tag, payload, and value_nbytes. An empty ``kind`` is inferred from the value."""
+def encode(key: str, value: Any, kind: str) -> tuple[int, bytes]:
+    """How ``value`` is stored: tag and payload. An empty ``kind`` is inferred from the value."""
     try:
         if kind == "" and isinstance(value, (list, tuple)):
             value, kind = _narrowed(value), "ndarray"
         if kind == "string" or (kind == "" and isinstance(value, str)):
             payload = _encode_string(value)
-            return STRING, payload, len(payload)
+            return STRING, payload
         if kind == "bitset" or (kind == "" and isinstance(value, Bitset)):
             payload = _BITSET_HEAD.pack(value.bits, len(value.data)) + value.data
             payload += bytes(-len(payload) % ALIGN)
-            return BITSET, payload, len(payload)
+            return BITSET, payload
         if kind.startswith("ndarray") or (kind == "" and isinstance(value, np.ndarray)):
             payload = _encode_array(np.asarray(value), kind.partition(":")[2])
-            return NDARRAY, payload, len(payload)
+            return NDARRAY, payload
         dtype = named(kind) if kind else _scalar_type(value)
         if dtype.name not in TAG_OF or dtype.kind == "bitset":
             raise ContentError(f"{dtype} is not an OINF type")
         if isinstance(value, (str, bytes, dict, list, tuple)) or value is None:
             raise ContentError(f"{value!r} is not a {dtype}")
-        payload = bytes(dtype.encode(np.asarray(value)))
-        return TAG_OF[dtype.name], payload, len(payload)
+        if isinstance(value, StoredNaN) and value.kind == dtype.name:
+            return TAG_OF[dtype.name], value.code
+        return TAG_OF[dtype.name], bytes(encode_elements(np.asarray(value), dtype))
     except (ContentError, OverflowError, ValueError, TypeError) as error:
         raise ContentError(f"oinf: metadata {key!r}: {error}") from None
+
+
+def encode_elements(array: Any, dtype: DType) -> memoryview:
+    """The stored bytes of ``array`` as ``dtype``. A NaN that is converted to F8 becomes 7D, with its sign FD."""
+    stored = dtype.encode(array)
+    if dtype.name != "f8_e5m2" or array.dtype == dtype.numpy:
+        return stored
+    codes = np.frombuffer(stored, np.uint8).copy()
+    nan = codes & 0x7F > 0x7C
+    codes[nan] = codes[nan] & 0x80 | 0x7D
+    return codes.data
 
 
 def _encode_string(value: str) -> bytes:
@@ -211,7 +246,7 @@ def _encode_array(value: Any, element: str) -> bytes:
     if dtype.name not in TAG_OF or dtype.kind == "bitset":
         raise ContentError(f"{dtype} is not an OINF element type")
     data = _ARRAY_HEAD.pack(TAG_OF[dtype.name], value.ndim) + struct.pack(f"<{value.ndim}Q", *value.shape)
-    data += dtype.encode(value)
+    data += encode_elements(value, dtype)
     return data + bytes(-len(data) % ALIGN)
 
 
@@ -221,8 +256,10 @@ def _scalar_type(value: Any) -> DType:
         return DTYPES["bool"]
     if isinstance(value, np.generic):
         return dtype_of(np.asarray(value))
-    if isinstance(value, float):
-        return DTYPES["f32"]
+    if isinstance(value, StoredNaN):
+        return DTYPES[value.kind]
+    if isinstance(value, float):  # f64 where f32 would make it infinite
+        return DTYPES["f32" if not abs(value) < inf or abs(value) < _F32_END else "f64"]
     if isinstance(value, int):
         family = ("u8", "u16", "u32", "u64") if value >= 0 else ("i8", "i16", "i32", "i64")
         for name in family:
@@ -242,11 +279,13 @@ def _narrowed(values: Sequence[Any]) -> Any:
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
+        finite = np.abs(array[np.isfinite(array)])
+        return array.astype(np.float32) if not finite.size or finite.max() < _F32_END else array
     if array.dtype.kind not in "iu":
         raise ContentError(f"a list of {array.dtype} is no array of numbers")
-    for name in ("i8", "i16", "i32", "i64"):
-        low, high = DTYPES[name].range or (0, 0)
-        if low <= array.min() and array.max() <= high:
+    low, high = int(array.min()), int(array.max())
+    for name in ("i8", "i16", "i32", "i64", "u64"):
+        least, most = DTYPES[name].range or (0, 0)
+        if least <= low and high <= most:
             return array.astype(DTYPES[name].numpy)
-    raise ContentError("a list element does not fit i64")
+    raise ContentError(f"no integer type holds {low}..{high}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdall.dtypes import DType
@@ -24,6 +24,7 @@ from holdall.formats.oinf.read import OinfNative
 from holdall.model import Model
 from holdall.payload import Held
 from holdall.plan import Plan
+from holdall.tables import build
 from holdall.tensor import Tensor
 
 __all__ = ["plan"]
@@ -51,7 +52,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     encoded = [values.encode(entry.key, entry.value, entry.kind) for entry in entries]
     quants = [_quant_payload(tensor) for tensor in tensors]
 
-    sizevar_table = b"".join(SIZEVAR.pack(name=name.encode(), value=_sizevar(name, n)) for name, n in sizevars)
+    sizevar_table = build(
+        SIZEVAR, name=[name.encode() for name, _ in sizevars], value=[_sizevar(name, n) for name, n in sizevars]
+    )
     offset_metadata = HEADER.size + len(sizevar_table)
     offset_tensors = offset_metadata + sum(_string_size(entry.key) + 24 for entry in entries)
     tail = 28 if version == 1 else 44
@@ -59,16 +62,19 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     offset_data = end + -end % ALIGN
 
     cursor = offset_data
-    metadata_table = bytearray()
-    for entry, (tag, payload, nbytes) in zip(entries, encoded, strict=True):
-        metadata_table += METADATA.pack(
-            key=entry.key.encode(), value_type=tag, value_flags=0, value_nbytes=nbytes, value_offset=cursor
-        )
+    value_offsets = []
+    for _, payload in encoded:
+        value_offsets.append(cursor)
         cursor += len(payload) + -len(payload) % ALIGN
-    tensor_table = bytearray()
-    for tensor, quant_payload in zip(tensors, quants, strict=True):
-        record, cursor = _tensor_entry(tensor, quant_payload, version, cursor)
-        tensor_table += record
+    metadata_table = build(
+        METADATA,
+        key=[entry.key.encode() for entry in entries],
+        value_type=[tag for tag, _ in encoded],
+        value_flags=[0] * len(entries),
+        value_nbytes=[len(payload) for _, payload in encoded],
+        value_offset=value_offsets,
+    )
+    tensor_table, cursor = _tensor_table(tensors, quants, version, cursor)
 
     out = Plan()
     out.put(
@@ -88,9 +94,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
             padding=bytes(3),
         )
     )
-    out.put(sizevar_table + bytes(metadata_table) + bytes(tensor_table))
+    out.put(sizevar_table + metadata_table + tensor_table)
     out.align(ALIGN)
-    for _, payload, _ in encoded:
+    for _, payload in encoded:
         out.put(payload)
         out.align(ALIGN)
     for tensor, quant_payload in zip(tensors, quants, strict=True):
@@ -103,36 +109,46 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     return out
 
 
-def _tensor_entry(tensor: Tensor, quant_payload: bytes, version: int, cursor: int) -> tuple[bytes, int]:
-    """The table entry of ``tensor`` with its payload at ``cursor``, and the cursor after it."""
-    if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in TAG_OF:
-        raise ContentError(f"oinf: tensor {tensor.name!r}: {tensor.dtype} is not an OINF type")
-    if tensor.dtype.kind == "bitset":
-        raise ContentError(f"oinf: tensor {tensor.name!r}: readers disagree on bitset tensors; store u8")
-    if any(not 0 <= dim < _U64 for dim in tensor.shape):
-        raise ContentError(f"oinf: tensor {tensor.name!r}: a dim of {list(tensor.shape)} does not fit u64")
-    flags, nbytes, offset = 0, 0, 0
-    if tensor.payload is not None:
-        needed = tensor.dtype.nbytes(tensor.shape)
-        if tensor.nbytes != needed:
-            message = f"{tensor.dtype}{list(tensor.shape)} takes {needed} bytes, not {tensor.nbytes}"
-            raise ContentError(f"oinf: tensor {tensor.name!r}: {message}")
-        flags, nbytes, offset = HAS_DATA, needed, cursor
-        cursor += needed + -needed % ALIGN
-    fields: dict[str, Any] = {
-        "name": tensor.name.encode(),
-        "dtype": TAG_OF[tensor.dtype.name],
-        "ndim": len(tensor.shape),
-        "dims": tensor.shape,
-        "data_nbytes": nbytes,
-        "data_offset": offset,
-    }
-    if version == 2:
-        flags |= HAS_QUANT if quant_payload else 0
-        fields["quant_nbytes"] = len(quant_payload)
-        fields["quant_offset"] = cursor if quant_payload else 0
+def _tensor_table(tensors: Sequence[Tensor], quants: Sequence[bytes], version: int, cursor: int) -> tuple[bytes, int]:
+    """The table of ``tensors`` whose payloads lie from ``cursor`` on, and the cursor after them."""
+    flags, sizes, offsets, quant_offsets = [], [], [], []
+    for tensor, quant_payload in zip(tensors, quants, strict=True):
+        payload = tensor.payload
+        size = 0 if payload is None else payload.size
+        offsets.append(0 if payload is None else cursor)
+        sizes.append(size)
+        cursor += size + -size % ALIGN
+        quant_offsets.append(cursor if quant_payload else 0)
         cursor += len(quant_payload)
-    return TENSOR[version].pack(flags=flags, **fields), cursor
+        flags.append((HAS_DATA if payload is not None else 0) | (HAS_QUANT if quant_payload else 0))
+    quant_columns = {"quant_nbytes": list(map(len, quants)), "quant_offset": quant_offsets} if version == 2 else {}
+    table = build(
+        TENSOR[version],
+        name=[tensor.name.encode() for tensor in tensors],
+        dtype=list(map(_tag, tensors)),
+        ndim=[len(tensor.shape) for tensor in tensors],
+        flags=flags,
+        dims=[tensor.shape for tensor in tensors],
+        data_nbytes=sizes,
+        data_offset=offsets,
+        **quant_columns,
+    )
+    return table, cursor
+
+
+def _tag(tensor: Tensor) -> int:
+    """The tag of the tensor's dtype, once it is certain that OINF can hold the tensor."""
+    dtype, shape = tensor.dtype, tensor.shape
+    if not isinstance(dtype, DType) or dtype.name not in TAG_OF:
+        raise ContentError(f"oinf: tensor {tensor.name!r}: {dtype} is not an OINF type")
+    if dtype.kind == "bitset":
+        raise ContentError(f"oinf: tensor {tensor.name!r}: readers disagree on bitset tensors; store u8")
+    if shape and not (min(shape) >= 0 and max(shape) < _U64):
+        raise ContentError(f"oinf: tensor {tensor.name!r}: a dim of {list(shape)} does not fit u64")
+    if tensor.payload is not None and tensor.payload.size != dtype.nbytes(shape):
+        message = f"{dtype}{list(shape)} takes {dtype.nbytes(shape)} bytes, not {tensor.payload.size}"
+        raise ContentError(f"oinf: tensor {tensor.name!r}: {message}")
+    return TAG_OF[dtype.name]
 
 
 def _version(asked: str | int, model: Model, tensors: list[Tensor]) -> int:
@@ -152,10 +168,9 @@ def _quant_payload(tensor: Tensor) -> bytes:
 
 
 def _check_names(table: str, names: list[str]) -> None:
-    for name in names:
-        wrong = values.name_breach(name)
-        if wrong:
-            raise ContentError(f"oinf: {table}: {wrong}")
+    wrong = next(filter(None, map(values.name_breach, names)), None)
+    if wrong:
+        raise ContentError(f"oinf: {table}: {wrong}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ContentError(f"oinf: two {table} names are {twice!r}")
