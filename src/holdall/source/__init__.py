@@ -22,6 +22,12 @@ def source_of(what: Openable, *, map: bool = True) -> Source:
         return what
     if isinstance(what, (bytes, bytearray, memoryview)):
         return BytesSource(what)
+    if isinstance(what, str) and "://" in what:
+        from holdall.source.cache import default_cache
+        from holdall.source.remote import RemoteSource, is_url
+
+        if is_url(what):
+            return RemoteSource(what, cache=default_cache())
     if Path(what).is_dir():
         return FolderSource(what, map=map)
     return FileSource(what, map=map)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdall.check import SHORT
 from holdall.errors import ClosedError, FormatError, UnsupportedError
@@ -45,6 +45,15 @@ class Source(ABC):
     def view(self, offset: int, size: int) -> memoryview:
         """A read-only window on the bytes; without a copy where the source can."""
         return memoryview(self.read(offset, size))
+
+    @property
+    def lanes(self) -> int:
+        """Reads that are worth having under way at once."""
+        return 2
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Hint that the ranges (start, stop) are read next. A source for which a read is cheap does nothing."""
+        return
 
     @property
     def mapped(self) -> bool:
