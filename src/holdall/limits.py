@@ -21,6 +21,9 @@ class Limits:
     """
 
     index_bytes: int = 2048 * _MIB  # header and tables together, as stored
+    sections: int = 65_536  # of a directory of sections or chunks
+    chunks: int = 1_000_000  # of an AERO table of contents
+    string_table_bytes: int = 512 * _MIB  # the names of those chunks
     tensors: int = 10_000_000
     rank: int = 4096  # declared tensors may have silly ranks; numpy itself stops at 64
     name_bytes: int = 1 * _MIB

@@ -1,0 +1,96 @@
+"""MCF, major version 1: sections with a directory, a tensor index, quantized weights, Hugging Face files inside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdall.format import Format, Holds, Option, Tick
+from holdall.formats.mcf.layout import DTYPE_IDS, MAGIC
+from holdall.formats.mcf.rules import REQUIRED, RULES
+
+if TYPE_CHECKING:
+    from holdall.check import Check
+    from holdall.ledger import Ledger
+    from holdall.model import Model
+    from holdall.plan import Plan
+    from holdall.source import Source
+
+__all__ = ["FORMAT"]
+
+
+def _refuses_name(name: str) -> str | None:
+    return None if name else "names are not empty"
+
+
+def _refuses_metadata(key: str, value: Any) -> str | None:
+    from holdall.formats.mcf.modelinfo import refusal
+
+    return refusal(key, value)
+
+
+class Mcf(Format):
+    """The MCF container."""
+
+    name = "mcf"
+    title = "MCF (Model Container File)"
+    suffixes = (".mcf",)
+    holds = Holds(
+        dtypes=frozenset(DTYPE_IDS),
+        zero_size=False,
+        aliases=True,
+        assets=True,
+        free_text=True,
+        names="any text but the empty one",
+        refuses_name=_refuses_name,
+        refuses_metadata=_refuses_metadata,
+    )
+    options = (
+        Option("tensor_align", "auto", "payloads start on multiples of this; auto is 64, or what an MCF source has"),
+        Option("minor", "auto", "minor version; auto is 1, or 0 from a file of version 1.0", ("auto", "0", "1")),
+        Option("arrange", "auto", "order of sections: keep an MCF file's own, pack as for a folder, plain, or as the "
+               "reference quantizer; auto chooses by where the model comes from",
+               ("auto", "keep", "pack", "plain", "quantize")),
+        Option("dedup", "auto", "share bytes of equal content, of aliases, or none; auto is content when packing, "
+               "and aliases otherwise"),
+        Option("cast", "keep", "floats to f16 or bf16, as the reference packer rounds", ("keep", "f16", "bf16")),
+        Option("resources", True, "when packing, include tokenizer and configuration files"),
+        Option("model_name", None, "when packing, the name in ModelInfo instead of the folder's"),
+    )  # fmt: skip
+    rules = RULES
+
+    def accepts(self, head: bytes, source: Source) -> bool:
+        """By the magic."""
+        return head.startswith(MAGIC)
+
+    def read(self, source: Source, check: Check, ledger: Ledger) -> Model:
+        """Header, directory, index and quant records."""
+        from holdall.formats.mcf.read import read
+
+        return read(source, check, ledger)
+
+    def require(self, model: Model, parts: Collection[str]) -> None:
+        """Sections by name: "TensorIndex", "ModelInfo", "tokenizer.json", "0x0200"."""
+        from holdall.errors import FormatError
+        from holdall.formats.mcf.sections import McfNative
+
+        assert isinstance(model.native, McfNative)
+        missing = [part for part in parts if model.native.get(part) is None]
+        if missing:
+            has = ", ".join(section.name for section in model.native.sections)
+            raise FormatError(REQUIRED.id, None, f"mcf: there is no section {missing[0]}; the sections are: {has}")
+
+    def plan(self, model: Model, options: Mapping[str, Any]) -> Plan:
+        """Packed from a folder, kept from an MCF file, plain from anything else."""
+        from holdall.formats.mcf.write import plan
+
+        return plan(model, options)
+
+    def audit(self, model: Model, check: Check, tick: Tick) -> None:
+        """ModelInfo; at level strict also what must be zero inside quantized payloads."""
+        from holdall.formats.mcf.audit import audit
+
+        audit(model, check, tick)
+
+
+FORMAT = Mcf()

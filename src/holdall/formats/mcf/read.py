@@ -1,0 +1,71 @@
+"""Reading MCF: header, directory, index and records; payloads stay where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdall.check import Check
+from holdall.errors import FormatError
+from holdall.formats.mcf.index import read_tensors
+from holdall.formats.mcf.layout import ALIGN, ASSETS, KV, MODEL_INFO, MODELINFO, QUANT_INFO, TENSOR_DATA, TENSOR_INDEX
+from holdall.formats.mcf.sections import McfNative, Section, read_directory, read_header
+from holdall.ledger import Ledger
+from holdall.metadata import Metadata
+from holdall.model import ListTable, Model, TensorTable
+from holdall.payload import Payload
+
+if TYPE_CHECKING:
+    from holdall.source import Source
+
+__all__ = ["read"]
+
+
+def read(source: Source, check: Check, ledger: Ledger) -> Model:
+    """The model in ``source``."""
+    ledger.pad_to = ALIGN
+    header = read_header(source, check, ledger)
+    sections: tuple[Section, ...] = ()
+    with check.scope():
+        sections = read_directory(source, header, check)
+    native = McfNative(header.minor, header.flags, sections, check.limits)
+    assets: dict[str, Payload] = {}
+    for section in sections:
+        if section.type in ASSETS:
+            assets.setdefault(section.name, section.payload)
+        lonely = section.type == QUANT_INFO and native.get(TENSOR_INDEX) is None
+        if lonely or section.type not in (MODEL_INFO, QUANT_INFO, TENSOR_INDEX, TENSOR_DATA):
+            ledger.region(section.name, section.offset, section.size)
+    metadata = _metadata(native, ledger)
+    tensors: TensorTable = ListTable([])
+    with check.scope():
+        tensors = read_tensors(source, native, check, ledger)
+    return Model(
+        tensors,
+        metadata=metadata,
+        assets=assets,
+        native=native,
+        format="mcf",
+        version=(header.major, header.minor),
+        sources=[source],
+        ledger=ledger,
+    )
+
+
+def _metadata(native: McfNative, ledger: Ledger) -> Metadata:
+    """ModelInfo as metadata. A damaged one gives none: ``native.model_info`` and verification say what is wrong."""
+    section = native.get(MODEL_INFO)
+    if section is None:
+        return Metadata()
+    try:
+        info = native.model_info
+    except FormatError:
+        info = None
+    if info is None:
+        ledger.region(section.name, section.offset, section.size)
+        return Metadata()
+    ledger.record(MODELINFO, section.offset)
+    head = MODELINFO.read(section.data, 0)
+    if head.kv_count:
+        ledger.table(KV, section.offset + head.kv_off, head.kv_count)
+    ledger.region("model info texts", section.offset + MODELINFO.size, section.size - MODELINFO.size)
+    return info.metadata()

@@ -1,0 +1,170 @@
+"""The header, the directory, and the sections it names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from holdall.check import Check
+from holdall.errors import MissingError, UnsupportedError
+from holdall.formats.mcf import modelinfo, rules
+from holdall.formats.mcf.layout import (
+    ALIGN,
+    HEADER,
+    MAGIC,
+    MAJOR,
+    MODEL_INFO,
+    SECTION,
+    section_name,
+    section_type,
+)
+from holdall.ledger import Ledger
+from holdall.limits import DEFAULT_LIMITS, Limits
+from holdall.payload import Payload, Range
+from holdall.source import Source
+
+__all__ = ["McfNative", "Section", "read_directory", "read_header"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section, unread: ``data`` reads it."""
+
+    type: int
+    version: int
+    payload: Payload
+
+    @property
+    def name(self) -> str:
+        """ "TensorIndex", "config.json", or the type in hex where it is unknown."""
+        return section_name(self.type)
+
+    @property
+    def offset(self) -> int:
+        """Where it starts in its file; 0 for one that is not in a file."""
+        return self.payload.offset if isinstance(self.payload, Range) else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the section."""
+        return self.payload.size
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes, read now."""
+        return b"".join(self.payload.chunks())  # positioned reads: a section is no reason to map the file
+
+
+@dataclass(frozen=True, slots=True)
+class McfNative:
+    """What only MCF has: the sections in the order of the directory, the minor version and the header's flags.
+
+    >>> McfNative().get("ModelInfo") is None
+    True
+    """
+
+    minor: int = 1
+    flags: int = 0
+    sections: tuple[Section, ...] = ()
+    limits: Limits = DEFAULT_LIMITS
+
+    def get(self, name: str | int) -> Section | None:
+        """The section called ``name`` ("ModelInfo", "tokenizer.json", "0x0200", 512); None where there is none.
+
+        Of several with the same type the first counts.
+        """
+        wanted = section_type(name)
+        if wanted is None:
+            raise UnsupportedError(f"mcf has no section called {name!r}")
+        return next((section for section in self.sections if section.type == wanted), None)
+
+    def section(self, name: str | int) -> Section:
+        """As :meth:`get`, but MissingError where there is none."""
+        found = self.get(name)
+        if found is None:
+            has = ", ".join(section.name for section in self.sections) or "none"
+            raise MissingError(f"the file has no section {name!r}; its sections are: {has}")
+        return found
+
+    @property
+    def model_info(self) -> modelinfo.ModelInfo | None:
+        """ModelInfo, parsed now; None where it is absent or not in the structured form. FormatError if damaged."""
+        return self.parse_model_info(Check(limits=self.limits))
+
+    def parse_model_info(self, check: Check) -> modelinfo.ModelInfo | None:
+        """ModelInfo; what is wrong with it goes to ``check``."""
+        section = self.get(MODEL_INFO)
+        if section is None:
+            return None
+        check.limit("metadata_bytes", section.size, section.offset, "mcf: ModelInfo")
+        return modelinfo.decode(section.data, section.offset, check)
+
+
+def read_header(source: Source, check: Check, ledger: Ledger) -> SimpleNamespace:
+    """The header, proven to lie in the file together with the directory it points to."""
+    size = source.size
+    if size < HEADER.size:
+        check.fail(rules.SIZE, size, f"mcf: {size} bytes cannot hold the header of {HEADER.size}")
+    header = HEADER.read(source.read(0, HEADER.size), 0)
+    at = HEADER.offset_of
+    if header.magic != MAGIC:
+        check.fail(rules.MAGIC, 0, f"mcf: the file begins with {header.magic!r}, not {MAGIC!r}")
+    if header.major != MAJOR:
+        check.fail(rules.MAJOR, at("major"), f"mcf: major version {header.major} is unknown; {MAJOR} is known")
+    if header.file_size != size:
+        message = f"mcf: the header says {header.file_size} bytes, the file has {size}"
+        check.fail(rules.FILE_SIZE, at("file_size"), message)
+    if not HEADER.size <= header.header_size <= size:
+        message = f"mcf: header_size is {header.header_size}; it must lie in {HEADER.size}..{size}"
+        check.fail(rules.SIZE, at("header_size"), message)
+    if header.section_count == 0:
+        check.fail(rules.COUNT, at("section_count"), "mcf: there are no sections")
+    start, count = header.section_dir_offset, header.section_count
+    if not header.header_size <= start <= size or count > (size - start) // SECTION.size:
+        message = f"mcf: a directory of {count} sections at {start} does not lie in {header.header_size}..{size}"
+        check.fail(rules.DIRECTORY, at("section_dir_offset"), message)
+    ledger.record(HEADER, 0)
+    if header.header_size > HEADER.size:
+        ledger.region("header extension", HEADER.size, header.header_size - HEADER.size)
+    ledger.table(SECTION, start, count)
+    return header
+
+
+def read_directory(source: Source, header: SimpleNamespace, check: Check) -> tuple[Section, ...]:
+    """The sections in directory order, each proven to lie in the file and to share no byte with another."""
+    import numpy as np
+
+    size, start, count = source.size, header.section_dir_offset, header.section_count
+    check.limit("sections", count, start, "mcf: sections")
+    table = SECTION.table(source.read(start, count * SECTION.size), 0, count)
+    types, offsets, sizes = table["type"], table["offset"], table["size"]
+
+    def locate(row: int) -> int:
+        return int(start + row * SECTION.size)
+
+    def what(row: int) -> str:
+        return f"mcf: section {row} ({section_name(int(types[row]))}): {sizes[row]} bytes at {offsets[row]}"
+
+    whole = np.uint64(size)
+    inside = (sizes <= whole) & (offsets <= whole - np.minimum(sizes, whole))
+    check.rows(inside, rules.SECTION_PLACE, locate, lambda row: f"{what(row)} run past the end of the file at {size}")
+    behind = offsets >= np.uint64(header.header_size)
+    check.rows(
+        behind, rules.SECTION_PLACE, locate,
+        lambda row: f"{what(row)} lie in the header of {header.header_size} bytes",
+    )  # fmt: skip
+    ends, stop = offsets + sizes, np.uint64(start + count * SECTION.size)
+    apart = (ends <= np.uint64(start)) | (offsets >= stop) | (sizes == 0)
+    check.rows(apart, rules.SECTION_PLACE, locate, lambda row: f"{what(row)} overlap the directory at {start}..{stop}")
+    aligned = offsets % np.uint64(ALIGN) == 0
+    check.rows(aligned, rules.SECTION_ALIGN, locate, lambda row: f"{what(row)} start on no multiple of {ALIGN}")
+    order = np.argsort(offsets, kind="stable")
+    order = order[sizes[order] > 0]
+    free = np.ones(count, np.bool_)
+    free[order[1:]] = offsets[order[1:]] >= np.maximum.accumulate(ends[order])[:-1]
+    check.rows(free, rules.SECTION_OVERLAP, locate, lambda row: f"{what(row)} overlap the section before them")
+    first = np.zeros(count, np.bool_)
+    first[np.unique(types, return_index=True)[1]] = True
+    check.rows(first, rules.SECTION_TWICE, locate, lambda row: f"{what(row)}: there is a section of this type already")
+    rows = zip(types.tolist(), table["version"].tolist(), offsets.tolist(), sizes.tolist(), strict=True)
+    return tuple(Section(type, version, Range(source, offset, nbytes)) for type, version, offset, nbytes in rows)
