@@ -65,7 +65,9 @@ INFO_TYPE: Final = Rule("mcf.modelinfo.type", "values are u32, f32 or text", "fu
 INFO_ZERO: Final = Rule("mcf.modelinfo.zero", "padding fields of ModelInfo are 0", "strict")
 
 GAP: Final = Rule("mcf.payload.gap", "the bytes between the regions of a quantized payload are 0", "strict")
-SPARE: Final = Rule("mcf.payload.spare", "codes beyond the last column or element are 0", "strict")
+SPARE: Final = Rule("mcf.payload.spare", "the spare nibble of an int4 payload is 0", "strict")
+# The reference quantizer breaks this one itself, for blocks of numbers so small that they decode to 0.
+COLUMNS: Final = Rule("mcf.payload.columns", "codes beyond the last column are 0", "strict", "warning")
 SUBSCALE: Final = Rule("mcf.payload.subscale", "the top two bits of a sub-scale are 0", "strict", "warning")
 
 RULES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Rule))
