@@ -47,8 +47,11 @@ class Shapes(Sequence[tuple[int, ...]]):
         """
         counts = np.ones(len(self), np.uint64)
         exact = np.ones(len(self), np.bool_)
-        bytes_ = np.frombuffer(self._data, np.uint8)
-        for rank in np.unique(self._ranks).tolist():
+        # Dims that lie on their own grid are picked up as numbers, others byte by byte.
+        width = np.uint64(self._width)
+        on_grid = memoryview(self._data).nbytes % self._width == 0 and not (self._positions % width).any()
+        flat = np.frombuffer(self._data, f"<u{self._width}" if on_grid else np.uint8)
+        for rank in sorted(set(self._ranks.tolist())):  # np.unique would import numpy.ma, a tenth of numpy itself
             rows = (self._ranks == rank).nonzero()[0]
             if rank > 64 or rank * len(rows) < 64:  # few, or silly: one by one
                 for row in rows.tolist():
@@ -56,11 +59,19 @@ class Shapes(Sequence[tuple[int, ...]]):
                     exact[row] = count < 1 << 62
                     counts[row] = count if exact[row] else 0
                 continue
-            where = self._positions[rows][:, None] + np.arange(rank * self._width, dtype=np.uint64)
-            dims = bytes_[where].view(f"<u{self._width}").astype(np.uint64)
+            if on_grid:
+                dims = flat[(self._positions[rows] // width)[:, None] + np.arange(rank, dtype=np.uint64)]
+            else:
+                where = self._positions[rows][:, None] + np.arange(rank * self._width, dtype=np.uint64)
+                dims = flat[where].view(f"<u{self._width}")
+            dims = dims.astype(np.uint64)
+            product, size, empty = counts[rows], np.ones(len(rows)), np.zeros(len(rows), np.bool_)
             with np.errstate(over="ignore"):
-                counts[rows] = dims.prod(axis=1, dtype=np.uint64)
-                exact[rows] = (dims == 0).any(axis=1) | (dims.astype(np.float64).prod(axis=1) < _SAFE)
+                for axis in range(rank):  # few: a reduction over so short an axis takes ten times as long
+                    product *= dims[:, axis]
+                    size *= dims[:, axis]
+                    empty |= dims[:, axis] == 0
+            counts[rows], exact[rows] = product, empty | (size < _SAFE)
         return counts, exact
 
 

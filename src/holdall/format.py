@@ -32,6 +32,7 @@ class Holds:
     min_rank: int = 0
     max_rank: int | None = None
     zero_size: bool = True
+    whole_bytes: bool = False  # a tensor of a packed type must end with its last byte
     declared: bool = False  # tensors without data
     aliases: bool = False  # several names for the same bytes
     metadata: bool = True

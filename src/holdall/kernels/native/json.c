@@ -300,7 +300,7 @@ static enum outcome go_on(struct walk *w)
 /* Let the tape grow; the number of tokens is never more than that of bytes. */
 static bool grow(struct walk *w, PyObject *tape)
 {
-    uint64_t most = w->stop + 1, wanted = w->capacity ? 2 * w->capacity : 64 + (w->stop - w->at) / 8;
+    uint64_t most = w->stop + 1, wanted = w->capacity ? 2 * w->capacity : 64 + (w->stop - w->at) / 6;
     w->capacity = wanted < most ? wanted : most;
     if (PyByteArray_Resize(tape, (Py_ssize_t)(w->capacity * sizeof(struct token))))
         return false;
