@@ -222,9 +222,13 @@ class _Job:
             losses = []
         elif len(self.models) == 1:
             losses += self._native_losses(merged, expressed, travelling, losses)
+        left = None if original is not None else self.target.leaves(expressed, self.settings)
+        losses += [Loss("metadata", key, reason, "lost") for key, reason in (left or {}).items()]
         if losses and strict:
             raise ContentError(_refusal(self.target, losses, "strict was asked for"))
-        if losses:
+        if left is not None:
+            self.report.losses += [_lost(loss) for loss in losses]
+        elif losses:
             expressed = self._carried(expressed, travelling, losses, carry)
         self._count(expressed)
         return expressed
@@ -296,7 +300,7 @@ class _Job:
             entries = [Entry(skeleton.KEY + (f".{n}" if n else ""), part) for n, part in enumerate(parts)]
             kept = skeleton.without(expressed.metadata).entries
             return _with(expressed, expressed.tensors, None, Metadata([*kept, *entries]))
-        gone = [Loss(x.part, x.name, x.reason, "lost" if x.fate == "carried" else x.fate) for x in losses]
+        gone = [_lost(loss) for loss in losses]
         if carry and any(loss.fate in ("lost", "opaque") for loss in gone):
             raise ContentError(_refusal(self.target, gone, _why_not(self.target, single)))
         report.losses += gone
@@ -324,6 +328,11 @@ class _Job:
     def _count(self, model: Model) -> None:
         self.report.tensors = len(model)
         self.report.nbytes = model.nbytes
+
+
+def _lost(loss: Loss) -> Loss:
+    """``loss`` when there is no skeleton to carry it."""
+    return Loss(loss.part, loss.name, loss.reason, "lost") if loss.fate == "carried" else loss
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ Tick = Callable[[int], None]  # told how many more payload bytes an audit has be
 class Holds:
     """What a format can hold; conversion and ``holdall formats`` ask here instead of trying.
 
-    ``names`` and ``values`` are sentences for people; ``refuses_name`` and ``refuses_metadata`` decide.
+    ``names`` and ``values`` are sentences for people; ``refuses_name``, ``refuses_metadata`` and
+    ``refuses_asset`` decide.
     """
 
     dtypes: frozenset[str]
@@ -42,6 +43,7 @@ class Holds:
     names: str = "any text"
     refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
     refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)
+    refuses_asset: Callable[[str], str | None] = field(default=lambda name: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,13 @@ class Format(ABC):
     def writes(self) -> bool:
         """Whether the format has a writer."""
         return type(self).plan is not Format.plan
+
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The metadata that :meth:`plan` leaves out on purpose, with the reason: it writes what other tools would.
+
+        Such a file carries no skeleton either. None, for all other files: everything is written or refused.
+        """
+        return None  # noqa: RET501 - the contract is a mapping or None
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""

@@ -45,13 +45,17 @@ def express(model: Model, tensors: Iterable[Tensor], target: Format) -> tuple[Mo
             travelling[tensor.name] = form
     same = model.format == target.name
     metadata = model.metadata if same else _metadata_form(model.metadata, target, losses)
-    assets = model.assets
-    if not target.holds.assets and len(assets):
-        losses += [Loss("asset", name, f"{target.name} has no place for assets", "carried") for name in assets]
+    assets = {}
+    for name in model.assets:
+        refused = target.holds.refuses_asset(name) if target.holds.assets else f"{target.name} has no place for assets"
+        if refused:
+            losses.append(Loss("asset", name, refused, "carried"))
+        else:
+            assets[name] = model.assets.payload(name)
     expressed = Model(
         travelling.values(),
         metadata=metadata,
-        assets=assets if target.holds.assets else None,
+        assets=assets,
         native=model.native if same else None,
         format=model.format,
         version=model.version,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Holds, Option, Tick
-from holdall.formats.mcf.layout import DTYPE_IDS, MAGIC
+from holdall.formats.mcf.layout import ASSETS, CHAT_TEMPLATE, DTYPE_IDS, MAGIC
 from holdall.formats.mcf.rules import REQUIRED, RULES
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def _refuses_metadata(key: str, value: Any) -> str | None:
     return refusal(key, value)
 
 
+def _refuses_asset(name: str) -> str | None:
+    if name in ASSETS.values() or name == CHAT_TEMPLATE:
+        return None
+    return f"there is no section for it; there is one for {', '.join(ASSETS.values())}"
+
+
 class Mcf(Format):
     """The MCF container."""
 
@@ -44,6 +50,7 @@ class Mcf(Format):
         names="any text but the empty one",
         refuses_name=_refuses_name,
         refuses_metadata=_refuses_metadata,
+        refuses_asset=_refuses_asset,
     )
     options = (
         Option("tensor_align", "auto", "payloads start on multiples of this; auto is 64, or what an MCF source has"),
@@ -86,11 +93,26 @@ class Mcf(Format):
 
         return plan(model, options)
 
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Packing a folder writes what the reference packer writes, which is no metadata of the weights' own files."""
+        from holdall.formats.mcf.pack import left_out
+        from holdall.formats.mcf.write import arrangement
+
+        return left_out(model) if arrangement(options["arrange"], model, list(model.tensors)) == "pack" else None
+
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """ModelInfo; at level strict also what must be zero inside quantized payloads."""
         from holdall.formats.mcf.audit import audit
 
         audit(model, check, tick)
+
+    def facet(self, name: str, model: Model) -> Any:
+        """The configuration, from config.json; the vocabulary, from tokenizer.json or vocab.json."""
+        from holdall.facets import config_of, vocab_of
+
+        if name == "config":
+            return config_of(model.assets)
+        return vocab_of(model.assets) if name == "vocab" else None
 
 
 FORMAT = Mcf()

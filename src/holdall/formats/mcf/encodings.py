@@ -7,7 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from holdall.encodings import Encoding
-from holdall.errors import UnsupportedError
+from holdall.errors import FormatError, UnsupportedError
+from holdall.formats.mcf.rules import DTYPE
 from holdall.quant.methods import Method
 
 if TYPE_CHECKING:
@@ -69,4 +70,5 @@ class Unassigned(Encoding):
 
     def decode(self, data: memoryview, shape: Sequence[int]) -> NDArray[Any]:
         """Always refuses: the meaning of the bytes is not known."""
-        raise UnsupportedError(f"mcf: dtype {self.number} is not assigned; raw() gives the bytes as stored")
+        message = f"mcf: dtype {self.number} is not assigned; raw() gives the bytes as stored"
+        raise FormatError(DTYPE.id, None, message)

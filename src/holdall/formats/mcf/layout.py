@@ -7,7 +7,19 @@ from typing import Final
 from holdall.layout import F32, U8, U16, U32, U64, Layout, raw
 from holdall.quant import methods
 
-__all__ = ["ALIGN", "ALIGNED64", "ASSETS", "BLOCK_ALIGN", "DTYPES", "DTYPE_IDS", "ENTRY", "HEADER", "INDEX", "INT4"]
+__all__ = [
+    "ALIGN",
+    "ALIGNED64",
+    "ASSETS",
+    "BLOCK_ALIGN",
+    "CHAT_TEMPLATE",
+    "DTYPES",
+    "DTYPE_IDS",
+    "ENTRY",
+    "HEADER",
+    "INDEX",
+    "INT4",
+]
 __all__ += ["INT8", "KV", "MAGIC", "MAJOR", "METHODS", "MODELINFO", "MODEL_INFO", "NAMES_SORTED", "NAMES_UTF8"]
 __all__ += ["PACK_ORDER", "QUANT", "QUANTINFO", "QUANT_INFO", "SECTION", "SECTION_NAMES", "TENSOR_DATA", "TENSOR_INDEX"]
 __all__ += ["section_name", "section_type"]
@@ -44,6 +56,8 @@ ASSETS: Final = {
     0x104: "vocab.json",
     0x105: "merges.txt",
 }
+
+CHAT_TEMPLATE: Final = "chat_template.jinja"  # no section of its own: packing merges it into tokenizer_config.json
 
 # The order in which the packer writes them.
 PACK_ORDER: Final = (0x100, 0x101, 0x102, 0x104, 0x103, 0x105)

@@ -12,6 +12,7 @@ from holdall.formats.mcf.layout import (
     ALIGNED64,
     ASSETS,
     BLOCK_ALIGN,
+    CHAT_TEMPLATE,
     MODEL_INFO,
     PACK_ORDER,
     QUANT_INFO,
@@ -71,6 +72,8 @@ def tables(tensors: Sequence[Tensor], *, records: bool) -> list[Part]:
 def asset_parts(model: Model) -> list[Part]:
     """The model's assets as sections; ContentError for one that MCF has no section for."""
     unknown = [name for name in model.assets if name not in ASSETS.values()]
+    if CHAT_TEMPLATE in unknown:
+        raise ContentError(f"mcf: {CHAT_TEMPLATE} is no section; arrange=pack merges it into tokenizer_config.json")
     if unknown:
         known = ", ".join(ASSETS.values())
         raise ContentError(f"mcf: there is no section for the asset {unknown[0]!r}; there is one for {known}")

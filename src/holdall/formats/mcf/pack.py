@@ -10,7 +10,7 @@ from typing import Any
 from holdall.dtypes import DTYPES, DType
 from holdall.errors import ContentError
 from holdall.formats.mcf import gojson
-from holdall.formats.mcf.layout import ASSETS, BLOCK_ALIGN, PACK_ORDER
+from holdall.formats.mcf.layout import ASSETS, BLOCK_ALIGN, CHAT_TEMPLATE, PACK_ORDER
 from holdall.formats.mcf.modelinfo import ARCHITECTURES, ModelInfo
 from holdall.formats.mcf.outline import Outline, Part, info_part, tables
 from holdall.formats.mcf.survey import survey
@@ -19,9 +19,7 @@ from holdall.model import Model
 from holdall.payload import Held, Made
 from holdall.tensor import Tensor
 
-__all__ = ["CASTS", "CHAT_TEMPLATE", "cast", "info_of", "is_folder_model", "packed", "tokenizer_config"]
-
-CHAT_TEMPLATE = "chat_template.jinja"  # not a section of its own: its text goes into tokenizer_config.json
+__all__ = ["CASTS", "cast", "info_of", "left_out", "packed", "tokenizer_config"]
 
 CASTS = {name: DTYPES[name] for name in ("f16", "bf16")}  # what the packer can cast to
 
@@ -31,10 +29,10 @@ _ARCH_WORDS = ("llama", "mistral", "qwen", "gemma", "smollm3")  # granite is nev
 _KEPT = ("holdall.", "mcf.")  # metadata that is meant for the file; the rest (a folder's own) the packer drops
 
 
-def is_folder_model(model: Model) -> bool:
-    """Whether ``model`` is, or looks like, a Hugging Face folder."""
-    known = {*ASSETS.values(), CHAT_TEMPLATE}
-    return model.format == "hf" or (model.format != "mcf" and any(name in known for name in model.assets))
+def left_out(model: Model) -> dict[str, str]:
+    """The metadata that packing drops, with the reason."""
+    reason = "the packer drops the metadata of a folder's weights; arrange=plain keeps it"
+    return {key: reason for key in model.metadata if not key.startswith(_KEPT)}
 
 
 def packed(

@@ -30,7 +30,7 @@ from holdall.formats.mcf.layout import (
     TENSOR_INDEX,
 )
 from holdall.formats.mcf.outline import Outline
-from holdall.formats.mcf.pack import CASTS, cast, is_folder_model, packed
+from holdall.formats.mcf.pack import CASTS, cast, packed
 from holdall.formats.mcf.placing import place
 from holdall.formats.mcf.quantinfo import QuantRecord
 from holdall.formats.mcf.sections import McfNative
@@ -42,9 +42,7 @@ from holdall.tensor import Tensor
 if TYPE_CHECKING:
     from holdall.formats.mcf.placing import Places
 
-__all__ = ["ARRANGEMENTS", "plan"]
-
-ARRANGEMENTS = ("auto", "keep", "pack", "plain", "quantize")
+__all__ = ["arrangement", "plan"]
 
 _YES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -67,7 +65,7 @@ def _outline(model: Model, tensors: Sequence[Tensor], options: Mapping[str, Any]
     native = model.native if isinstance(model.native, McfNative) else None
     align, dedup = outlines.alignment(options["tensor_align"]), _dedup(options["dedup"])
     records = any(record_of(tensor) is not None for tensor in tensors)
-    match _arrangement(options["arrange"], model, native, tensors):
+    match arrangement(options["arrange"], model, tensors):
         case "pack":
             name = options["model_name"]
             return packed(
@@ -85,14 +83,16 @@ def _outline(model: Model, tensors: Sequence[Tensor], options: Mapping[str, Any]
     return outlines.shared(outline, dedup)
 
 
-def _arrangement(asked: str, model: Model, native: McfNative | None, tensors: Sequence[Tensor]) -> str:
+def arrangement(asked: str, model: Model, tensors: Sequence[Tensor]) -> str:
+    """How the file is laid out: as asked, or as fits where the model comes from."""
+    native = model.native if isinstance(model.native, McfNative) else None
     if asked == "keep" and native is None:
         raise UnsupportedError("mcf: arrange=keep is for models that come from an MCF file")
     if asked != "auto":
         return asked
     if native is not None:
         return "quantize" if outlines.newly_quantized(native, tensors) else "keep"
-    return "pack" if is_folder_model(model) else "plain"
+    return "pack" if model.format == "hf" else "plain"
 
 
 def _dedup(asked: Any) -> str:
