@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdall import registry
-from holdall.errors import ContentError, HoldallError, UnsupportedError
+from holdall.errors import ContentError, UnsupportedError
 from holdall.metadata import Metadata
 from holdall.model import Model
 from holdall.tensor import Tensor
@@ -41,7 +41,7 @@ class Row:
     read_ms: float = 0.0
     verified: bool = False
     identical: bool = False
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # what, and why
     refused: str | None = None
     wrong: str | None = None
 
@@ -93,26 +93,26 @@ def demo_model() -> Model:
     return Model(tensors, metadata=metadata, assets={"tokenizer.json": b'{"type":"bytes"}'})
 
 
-def fit(model: Model, target: Format) -> tuple[Model, list[str]]:
-    """As much of ``model`` as ``target`` says it can hold, and sentences about the rest."""
+def fit(model: Model, target: Format) -> tuple[Model, list[tuple[str, str]]]:
+    """As much of ``model`` as ``target`` says it can hold, and what is left out, with the reason."""
     holds = target.holds
-    left_out: list[str] = []
+    left_out: list[tuple[str, str]] = []
     tensors = []
     for tensor in model.tensors:
         why = _refusal(tensor, target)
         if why is None:
             tensors.append(tensor)
         else:
-            left_out.append(f"tensor {tensor.name}: {why}")
+            left_out.append((f"tensor {tensor.name}", why))
     entries = []
     for entry in model.metadata.entries:
         reason = holds.refuses_metadata(entry.key, entry.value) if holds.metadata else "no metadata"
         if reason is None:
             entries.append(entry)
         else:
-            left_out.append(f"metadata {entry.key}: {reason}")
+            left_out.append((f"metadata {entry.key}", reason))
     if model.assets and not holds.assets:
-        left_out += [f"asset {name}" for name in model.assets]
+        left_out += [(f"asset {name}", "no assets") for name in model.assets]
     assets = model.assets if holds.assets else None
     return Model(tensors, metadata=Metadata(entries), assets=assets), left_out
 
@@ -152,13 +152,16 @@ def _round(model: Model, target: Format, folder: Path) -> Row:
 
     suffix = target.suffixes[0] if target.suffixes and not target.folder else ""
     row = Row(target.name, folder / f"demo-{target.name}{suffix}")
-    fitted, row.left_out = fit(model, target)
     try:
+        fitted, row.left_out = fit(model, target)
         started = time.perf_counter()
         save(row.path, fitted, format=target.name, fsync=False)
         row.write_ms = _since(started)
     except (ContentError, UnsupportedError) as error:
         row.refused = str(error)
+        return row
+    except Exception as error:  # a writer that breaks must not hide how the others do
+        row.wrong = f"{type(error).__name__}: {error}"
         return row
     row.size = _size(row.path)
     try:
@@ -167,13 +170,18 @@ def _round(model: Model, target: Format, folder: Path) -> Row:
             read = {tensor.name: bytes(tensor.raw()) for tensor in back.tensors if tensor.has_data}
             row.read_ms = _since(started)
             row.wrong = _difference(fitted, back, read)
+            row.left_out += [
+                (f"metadata {key}", "a number: kept as its digits")
+                for key, value in fitted.metadata.items()
+                if _as_text(back.metadata.get(key), value)
+            ]
         row.identical = row.wrong is None
         report = verify(row.path, format=target.name)
         row.verified = report.ok
         if not report.ok:
             row.wrong = row.wrong or next(f.message for f in report.findings if f.severity == "error")
-    except HoldallError as error:
-        row.wrong = str(error)
+    except Exception as error:
+        row.wrong = f"{type(error).__name__}: {error}"
     return row
 
 
@@ -188,12 +196,17 @@ def _difference(wrote: Model, back: Model, read: dict[str, bytes]) -> str | None
         if bytes(tensor.raw()) != read.get(tensor.name):
             return f"tensor {tensor.name}: its bytes changed"
     for key, value in wrote.metadata.items():
-        if key not in back.metadata or not _same(back.metadata[key], value):
+        if key not in back.metadata or not (_same(back.metadata[key], value) or _as_text(back.metadata[key], value)):
             return f"metadata {key}: {value!r} became {back.metadata.get(key)!r}"
     for name, blob in wrote.assets.items():
         if back.assets.get(name) != blob:
             return f"asset {name}: its bytes changed"
     return None
+
+
+def _as_text(found: Any, value: Any) -> bool:
+    """A format without numbers keeps an integer as its digits."""
+    return isinstance(value, int) and not isinstance(value, bool) and found == str(value)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["file_names", "npy_plan", "npy_type", "parse_slice", "plan_bytes", "raw_plan"]
 
 _BLOCK = 1 << 20  # elements that are decoded or cast at a time
+_INTEGER = "-?[0-9]{1,19}"
 _LONGEST = 120  # characters of a file name, the suffix not counted
 
 
@@ -91,7 +92,7 @@ def parse_slice(text: str) -> tuple[Any, ...]:
 def _item(part: str, text: str) -> Any:
     if part == "...":
         return Ellipsis
-    if not re.fullmatch(r"-?\d{1,19}|(-?\d{1,19})?:(-?\d{1,19})?(:(-?\d{1,19})?)?", part):
+    if not re.fullmatch(f"{_INTEGER}|({_INTEGER})?:({_INTEGER})?(:({_INTEGER})?)?", part):
         raise ValueError(f"{text!r} is not a slice such as 0:2,:")
     if ":" not in part:
         return int(part)

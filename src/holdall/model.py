@@ -135,9 +135,9 @@ class ColumnTable(TensorTable):
         import numpy as np
 
         totals: dict[str, Totals] = {}
-        codes, first = np.unique(self._codes, return_index=True)
-        for code in codes[np.argsort(first)].tolist():
-            rows = (self._codes == code).nonzero()[0]
+        present = np.bincount(self._codes.astype(np.intp)).nonzero()[0].tolist() if len(self._codes) else []
+        places = {code: (self._codes == code).nonzero()[0] for code in present}
+        for code, rows in sorted(places.items(), key=lambda item: int(item[1][0])):
             total = totals.setdefault(str(self._dtypes[code]), Totals())
             total.tensors += len(rows)
             total.nbytes += int(self._sizes[rows].sum())

@@ -78,8 +78,6 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong becomes one sentence and an exit code."""
-        from holdall.errors import HoldallError
-
         _be_lenient(sys.stdout)
         _be_lenient(sys.stderr)
         try:
@@ -91,7 +89,9 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("holdall: interrupted", err=True)
             ctx.exit(INTERRUPTED)
-        except (HoldallError, OSError, MemoryError) as error:
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
             if ctx.params.get("debug"):
                 raise
             raise Failure(sentence(error)) from None
@@ -101,11 +101,14 @@ class LazyGroup(click.Group):
 def sentence(error: BaseException) -> str:
     """An error as one line for people: what, and of which file."""
     from holdall.cli.text import clean
+    from holdall.errors import HoldallError
 
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return clean(f"{os.fsdecode(error.filename)}: {error.strerror}")
     if isinstance(error, MemoryError):
         return "not enough memory"
+    if not isinstance(error, (HoldallError, OSError)):
+        return clean(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
     return clean(str(error) or type(error).__name__)
 
 

@@ -10,7 +10,7 @@ import click
 
 from holdall.cli.options import FILE
 from holdall.cli.output import emit, emit_json_lines, table
-from holdall.cli.text import clean, size_text
+from holdall.cli.text import clean, plural, size_text
 
 if TYPE_CHECKING:
     from holdall.demo import Row
@@ -59,7 +59,7 @@ def _facts(row: Row) -> dict[str, Any]:
         "read_ms": round(row.read_ms, 3),
         "verified": row.verified,
         "identical": row.identical,
-        "left_out": row.left_out,
+        "left_out": [{"what": what, "why": why} for what, why in row.left_out],
         "refused": row.refused,
         "wrong": row.wrong,
     }
@@ -83,17 +83,26 @@ def _show(rows: list[Row]) -> None:
         emit(_details(row))
 
 
-def _short(left_out: list[str]) -> str:
-    return f"{len(left_out)} of them" if left_out else "-"
+def _short(left_out: list[tuple[str, str]]) -> str:
+    return plural(len(left_out), "item") if left_out else "-"
 
 
 def _details(row: Row) -> Iterator[str]:
-    lines = [*row.left_out]
+    """What was left out, by reason; then what went wrong."""
+    by_reason: dict[str, list[str]] = {}
+    for what, why in row.left_out:
+        by_reason.setdefault(why, []).append(what)
+    lines = [f"{_some(whats)}: {clean(why)}" for why, whats in by_reason.items()]
     if row.refused is not None:
-        lines.append(row.refused)
-    if row.wrong is not None:
-        lines.append(click.style(f"WRONG: {clean(row.wrong)}", fg="red"))
+        lines.append(f"the rest: {clean(row.refused)}")
     if lines:
         yield ""
-        yield click.style(f"{row.format} could not hold" if row.wrong is None else row.format, bold=True)
-        yield from (f"  {line if row.wrong is not None else clean(line)}" for line in lines)
+        yield click.style(f"{row.format} could not hold", bold=True)
+        yield from (f"  {line}" for line in lines)
+    if row.wrong is not None:
+        yield click.style(f"{row.format}: WRONG: {clean(row.wrong)}", fg="red")
+
+
+def _some(whats: list[str], most: int = 3) -> str:
+    shown = clean(", ".join(whats[:most]))
+    return shown if len(whats) <= most else f"{shown} and {len(whats) - most} more"

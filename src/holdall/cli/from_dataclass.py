@@ -45,6 +45,8 @@ def _find(target: str) -> Any:
         found: Any = import_module(module)
     except ImportError as error:
         raise click.UsageError(f"{target}: cannot import {module}: {error}.") from None
+    except Exception as error:  # whatever the module's own code raises
+        raise ContentError(f"{target}: importing {module} failed: {type(error).__name__}: {error}") from error
     for name in path.split("."):
         if not hasattr(found, name):
             raise click.UsageError(f"{target}: {module} has no {path}.")
@@ -80,5 +82,5 @@ def _instance(found: Any, values: dict[str, Any], target: str) -> Any:
             raise ContentError(f"{target}: has no field {name!r}; its fields are: {', '.join(sorted(known))}")
     try:
         return found(**values) if isinstance(found, type) else replace(found, **values)
-    except (TypeError, ValueError) as error:
-        raise ContentError(f"{target}: cannot be made: {error}") from None
+    except Exception as error:  # whatever the dataclass's own code raises
+        raise ContentError(f"{target}: cannot be made: {type(error).__name__}: {error}") from error

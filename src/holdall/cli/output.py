@@ -97,7 +97,7 @@ def _rich_table(headers: Sequence[str], rows: list[list[str]], right: Sequence[s
                          style="cyan" if number == 0 else None)  # fmt: skip
     for row in rows:
         shown.add_row(*(Text(cell) for cell in row))  # Text: a name like "[red]" is not markup
-    Console(highlight=False).print(Padding(shown, (0, 0, 0, len(indent))))
+    Console(highlight=False).print(Padding(shown, (0, 0, 0, len(indent)), expand=False))
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def _stats_facts(tensor: Tensor, found: TensorStats | str) -> dict[str, Any]:
     if isinstance(found, str):
         return {**facts, "skipped": found}
     facts.update((name, plain(getattr(found, name))) for name in _FIELDS)
-    return {**facts, "histogram": [plain(list(row)) for row in found.histogram]}
+    return {**facts, "histogram": [[plain(row.low), plain(row.high), row.count] for row in found.histogram]}
 
 
 def _stats_lines(tensor: Tensor, found: TensorStats | str) -> Iterator[str]:
@@ -145,11 +145,10 @@ def _stats_lines(tensor: Tensor, found: TensorStats | str) -> Iterator[str]:
     yield f"{head}: {plural(found.count, 'element')}{odd}"
     values = ", ".join(f"{name} {_number(getattr(found, name))}" for name in _FIELDS[3:])
     yield f"    {values}"
-    most = max((count for _, _, count in found.histogram), default=0)
-    for low, high, count in found.histogram:
-        if count:
-            span = _number(low) if low == high else f"{_number(low)} .. {_number(high)}"
-            yield f"    {span:>26}  {'█' * max(1, round(30 * count / most))} {count:,}"
+    most = max((row.count for row in found.histogram), default=0)
+    for row in found.histogram:
+        span = _number(row.low) if row.low == row.high else f"{_number(row.low)} .. {_number(row.high)}"
+        yield f"    {span:>26}  {'█' * max(1, round(30 * row.count / most))} {row.count:,}"
 
 
 def _number(value: Any) -> str:

@@ -1,0 +1,201 @@
+"""What holds for all commands: exit codes, sentences on stderr, quiet pipes, clean text."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+
+import numpy as np
+import pytest
+
+import holdall
+
+READING = ("info", "ls", "verify", "explain")
+
+
+@pytest.mark.parametrize("name", READING)
+def test_fine_is_0_and_json_parses(cli, model_path, name):
+    assert cli(name, model_path).exit_code == 0
+    shown = cli(name, model_path, "--json")
+    assert shown.exit_code == 0
+    assert [json.loads(line) for line in shown.output.splitlines()]
+
+
+@pytest.mark.parametrize("name", READING)
+def test_wrong_usage_is_2(cli, model_path, name):
+    assert cli(name).exit_code == 2
+    assert cli(name, model_path, "--no-such-option").exit_code == 2
+    shown = cli(name, model_path, "--format", "nonsense")
+    assert shown.exit_code == 2
+    assert "there is no format 'nonsense'" in shown.stderr
+
+
+def test_an_unknown_command_is_2(cli):
+    assert cli("frobnicate").exit_code == 2
+
+
+@pytest.fixture(params=["empty", "folder", "cut", "missing", "text", "fifo"])
+def odd_path(request, tmp_path, broken_path):
+    path = tmp_path / "odd thing.oinf"
+    match request.param:
+        case "empty":
+            path.touch()
+        case "folder":
+            path.mkdir()
+        case "cut":
+            path.write_bytes(broken_path.read_bytes())
+        case "text":
+            path = tmp_path / "odd thing.txt"
+            path.write_text("hello\n")
+        case "fifo":
+            os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["info", "ls", "extract"])
+def test_what_cannot_be_opened_is_1_and_one_sentence(cli, odd_path, name):
+    shown = cli(name, odd_path, *(["w"] if name == "extract" else []))
+    assert shown.exit_code == 1
+    assert shown.stdout == ""
+    (line,) = shown.stderr.splitlines()
+    assert line.startswith("holdall: ")
+    assert "odd thing" in line
+    assert "Traceback" not in shown.output
+
+
+@pytest.mark.parametrize("name", ["verify", "explain"])
+def test_what_is_wrong_is_1(cli, odd_path, name):
+    shown = cli(name, odd_path)
+    assert shown.exit_code == 1
+    assert "odd thing" in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_a_name_with_spaces(cli, model_path, tmp_path):
+    path = tmp_path / "a name with spaces"
+    path.write_bytes(model_path.read_bytes())
+    assert cli("info", path).exit_code == 0
+
+
+def test_several_files_go_on_after_one_that_fails(cli, model_path, tmp_path):
+    shown = cli("info", tmp_path / "missing.oinf", model_path)
+    assert shown.exit_code == 1
+    assert "model.oinf" in shown.stdout
+    assert "missing.oinf: No such file or directory" in shown.stderr
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_debug_shows_the_traceback(cli, tmp_path, how):
+    missing = tmp_path / "missing.oinf"
+    given = ("--debug",) if how == "option" else ()
+    shown = cli(*given, "info", missing, env={"HOLDALL_DEBUG": "1"} if how == "environment" else {})
+    assert isinstance(shown.exception, FileNotFoundError)
+
+
+def test_a_bug_is_one_sentence_too(cli, model_path, monkeypatch):
+    def bug(*arguments, **options):
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr("holdall.examine.examine", bug)
+    shown = cli("info", model_path)
+    assert shown.exit_code == 1
+    assert shown.stderr == "holdall: this should not happen: ZeroDivisionError: surprise (--debug shows where)\n"
+
+
+def test_untrusted_has_tight_limits_and_no_map(cli, tmp_path, monkeypatch):
+    path = tmp_path / "deep.oinf"
+    holdall.save(path, [holdall.Tensor("deep", holdall.Tensor.of("x", np.zeros(1, np.int8)).dtype, (1,) * 100, None)])
+    assert cli("ls", path).exit_code == 0
+    shown = cli("ls", "--untrusted", path)
+    assert shown.exit_code == 1
+    assert "above the limit of 64" in shown.stderr
+
+    def refuse(*arguments, **options):
+        raise AssertionError("mapped")
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    good = tmp_path / "good.oinf"
+    holdall.save(good, {"w": np.arange(10)})
+    assert cli("extract", "--untrusted", good, "w", "-o", tmp_path / "w.npy", "--slice", "2:4").exit_code == 0
+    assert np.load(tmp_path / "w.npy").tolist() == [2, 3]
+
+
+def safetensors_named(path, name):
+    header = json.dumps({name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\1")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31mb", "x\u202ey", "two\nlines", "bell\x07", "\x9b31m", "del\x7f"])
+def test_names_from_files_cannot_steer_the_terminal(cli, tmp_path, name):
+    pytest.importorskip("holdall.formats.safetensors")
+    path = tmp_path / "evil.safetensors"
+    safetensors_named(path, name)
+    for arguments in (["ls"], ["ls", "--tree"], ["info"], ["explain"], ["verify"]):
+        shown = cli(*arguments, path)
+        bad = [c for c in shown.output if not c.isprintable() and c != "\n"]
+        assert not bad, (arguments, shown.output)
+    assert json.loads(cli("ls", "--json", path).output)["name"] == name
+
+
+def test_paths_cannot_steer_the_terminal_either(cli, tmp_path):
+    shown = cli("info", tmp_path / "a\x1b[2Jb.oinf")
+    assert shown.exit_code == 1
+    assert "\x1b" not in shown.output
+    assert "\\x1b[2Jb.oinf: No such file" in shown.stderr
+
+
+def test_a_closed_pipe_is_quiet(command, tmp_path):
+    path = tmp_path / "many.oinf"
+    holdall.save(path, {f"tensor.{n}": np.zeros(1, np.int8) for n in range(20_000)}, fsync=False)
+    process = command("ls", path, run=False)
+    assert process.stdout.readline().startswith(b"name")
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 141
+
+
+def test_ctrl_c_is_one_line_and_130(command, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    process = command("from-dataclass", "slow:X", "x.oinf", run=False, cwd=tmp_path)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"holdall: interrupted\n")
+
+
+def test_output_escapes_what_it_cannot_say(command, tmp_path):
+    path = tmp_path / "模型.oinf"
+    holdall.save(path, {"w": np.zeros(1)})
+    done = command("info", path, extra={"PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 0, done.stderr
+    assert b"\\u6a21\\u578b.oinf" in done.stdout
+
+
+def test_a_file_that_may_not_be_read(cli, model_path, monkeypatch):
+    honest = os.open
+
+    def refuse(path, *arguments, **options):  # root would be let in
+        if os.fspath(path) == str(model_path):
+            raise PermissionError(13, "Permission denied", str(model_path))
+        return honest(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for name in READING:
+        shown = cli(name, model_path)
+        assert shown.exit_code == 1
+        assert shown.output == f"holdall: {model_path}: Permission denied\n"
+
+
+def test_the_process_exits_as_documented(command, model_path, broken_path):
+    assert command("verify", model_path).returncode == 0
+    failed = command("verify", broken_path)
+    assert failed.returncode == 1
+    assert b"oinf.header.file_size" in failed.stdout
+    wrong = command("verify")
+    assert wrong.returncode == 2
+    assert wrong.stdout == b""
+    version = command("--version")
+    assert version.stdout.decode().strip() == f"holdall, version {holdall.__version__}"

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import holdall
+
+
+def test_info_fits_one_screen_and_says_the_essentials(cli, model_path):
+    shown = cli("info", model_path).output
+    assert len(shown.splitlines()) < 40
+    for part in ("oinf 1", "5 holding 24.1 kB", "3.05k (3,046)", "bf16", "arch", "mlp", "wide", "no problems"):
+        assert part in shown, part
+
+
+def test_info_json_has_its_documented_keys(cli, model_path):
+    facts = json.loads(cli("info", "--json", model_path).output)
+    assert list(facts) == [
+        "path", "format", "version", "size", "files", "tensors", "parameters", "nbytes", "dtypes", "sizevars",
+        "metadata", "assets", "largest", "problems",
+    ]  # fmt: skip
+    assert facts["size"] == model_path.stat().st_size
+    assert (facts["format"], facts["version"], facts["tensors"], facts["parameters"]) == ("oinf", [1], 5, 3046)
+    assert facts["metadata"] == {"arch": "mlp", "depth": 2}
+    assert facts["largest"][0] == {"name": "wide", "dtype": "i64", "shape": [3000], "nbytes": 24000}
+    assert sum(row["nbytes"] for row in facts["dtypes"]) == facts["nbytes"]
+    assert facts["problems"] == {"error": 0, "warning": 0, "note": 0}
+
+
+def test_info_of_a_damaged_index_shows_the_rest_and_fails(cli, model_path):
+    data = bytearray(model_path.read_bytes())
+    at = data.index(b"layers.0.b") + 12  # its dtype, after the padding
+    data[at] = 99
+    model_path.write_bytes(data)
+    shown = cli("info", model_path)
+    assert shown.exit_code == 1
+    assert "1 error; `holdall verify` lists them" in shown.output
+    assert "dtype 99 is unknown" in shown.output
+    assert "arch" in shown.output
+    assert json.loads(cli("info", "--json", model_path).output)["problems"]["error"] == 1
+
+
+def test_info_cuts_long_lists(cli, tmp_path):
+    path = tmp_path / "x.oinf"
+    holdall.save(path, {}, metadata={f"key{n}": n for n in range(50)})
+    assert "… and 30 more (--json shows all)" in cli("info", path).output
+    assert len(json.loads(cli("info", path, "--json").output)["metadata"]) == 50
+
+
+def names(shown):
+    return [line.split()[0] for line in shown.output.splitlines()[1:]]
+
+
+def test_ls_lists_in_file_order(cli, model_path):
+    shown = cli("ls", model_path)
+    assert shown.output.splitlines()[0].split() == ["name", "dtype", "shape", "bytes", "offset"]
+    assert names(shown) == ["layers.0.b", "layers.0.w", "layers.1.w", "mask", "wide"]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("name", ["layers.0.b", "layers.0.w", "layers.1.w", "mask", "wide"]),
+        ("size", ["wide", "layers.0.w", "layers.1.w", "layers.0.b", "mask"]),
+        ("offset", ["layers.0.b", "layers.0.w", "layers.1.w", "mask", "wide"]),
+        ("dtype", ["layers.0.b", "mask", "layers.0.w", "layers.1.w", "wide"]),
+    ],
+)
+def test_ls_sorts(cli, model_path, order, expected):
+    assert names(cli("ls", model_path, "--sort", order)) == expected
+
+
+def test_ls_chooses_by_glob(cli, model_path):
+    assert names(cli("ls", model_path, "*.w", "mask")) == ["layers.0.w", "layers.1.w", "mask"]
+    missing = cli("ls", model_path, "nothing*")
+    assert missing.exit_code == 1
+    assert missing.stderr == f"holdall: {model_path}: no tensor matches 'nothing*'\n"
+
+
+def test_ls_json_is_one_tensor_a_line(cli, model_path):
+    rows = [json.loads(line) for line in cli("ls", "--json", model_path).output.splitlines()]
+    with holdall.open(model_path) as model:
+        for row, tensor in zip(rows, model.tensors, strict=True):
+            assert row == {
+                "name": tensor.name,
+                "dtype": str(tensor.dtype),
+                "shape": list(tensor.shape),
+                "nbytes": tensor.nbytes,
+                "offset": tensor.offset,
+                "elements": tensor.count,
+                "has_data": True,
+            }
+
+
+def test_ls_long_is_exact(cli, model_path):
+    with holdall.open(model_path) as model:
+        offset = model["wide"].offset
+    expected = ["wide", "i64", "[3000]", "3000", "24000", str(offset), str(offset + 24000)]
+    assert cli("ls", "--long", model_path, "wide").output.split()[-7:] == expected
+
+
+def test_ls_tree_adds_up(cli, model_path):
+    assert cli("ls", "--tree", model_path).output.splitlines() == [
+        "5 tensors, 3.05k elements, 24.1 kB",
+        "├── layers  (3 tensors, 42, 110 B)",
+        "│   ├── 0  (2 tensors, 27, 102 B)",
+        "│   │   ├── b  bf16[3]  6 B",
+        "│   │   └── w  f32[4, 6]  96 B",
+        "│   └── 1.w  i4[3, 5]  8 B",
+        "├── mask  bool[2, 2]  4 B",
+        "└── wide  i64[3000]  24.0 kB",
+    ]
+
+
+def test_ls_tree_of_a_name_that_is_also_a_prefix_and_of_many_dots(cli, tmp_path):
+    path = tmp_path / "x.oinf"
+    deep = ".".join("a" * 5000)
+    holdall.save(path, {"w": np.zeros(1, np.int8), "w.scale": np.zeros(2, np.int8), deep: np.zeros(3, np.int8)})
+    shown = cli("ls", "--tree", path)
+    assert shown.exit_code == 0
+    assert "└── w  i8[1]  1 B  (2 tensors, 3, 3 B)" in shown.output
+    assert "    └── scale  i8[2]  2 B" in shown.output
+
+
+def test_ls_says_that_a_tensor_has_no_data(cli, tmp_path):
+    path = tmp_path / "x.oinf"
+    kind = holdall.Tensor.of("x", np.zeros(1, np.int8)).dtype
+    holdall.save(path, [holdall.Tensor("declared", kind, (1 << 40, 1 << 40), None)])
+    for more in ((), ("--long",), ("--tree",)):
+        assert "no data" in cli("ls", path, *more).output
+    assert json.loads(cli("ls", path, "--json").output)["offset"] is None
+    assert cli("info", path).exit_code == 0

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+import holdall
+
+
+def test_a_good_file_is_ok(cli, model_path):
+    for level in ("structure", "full", "strict"):
+        shown = cli("verify", model_path, "--level", level)
+        assert (shown.exit_code, shown.output) == (0, f"{model_path}: ok (oinf, level {level})\n")
+
+
+def test_findings_have_rule_place_and_numbers(cli, broken_path):
+    shown = cli("verify", broken_path)
+    assert shown.exit_code == 1
+    assert "not ok: 1 error (oinf, level full)" in shown.output
+    assert "oinf.header.file_size at byte 0x3d" in shown.output
+
+
+def test_json_is_the_report(cli, model_path, broken_path):
+    good, bad = (json.loads(line) for line in cli("verify", "--json", model_path, broken_path).output.splitlines())
+    assert good == {
+        "path": str(model_path), "format": "oinf", "level": "full", "ok": True, "findings": [], "suppressed": {},
+    }  # fmt: skip
+    assert bad["ok"] is False
+    assert list(bad["findings"][0]) == ["rule", "severity", "offset", "message", "hint", "inner", "file"]
+    assert bad["findings"][0]["offset"] == 0x3D
+
+
+def test_strict_only_breaches_depend_on_the_level(cli, model_path):
+    data = bytearray(model_path.read_bytes())
+    data[9] = 1  # header flags
+    model_path.write_bytes(data)
+    assert cli("verify", model_path).exit_code == 0
+    report = holdall.verify(model_path, level="strict")
+    shown = cli("verify", model_path, "--level", "strict")
+    assert shown.exit_code == (0 if report.ok else 1)
+    assert "oinf.header.zero at byte 0x9" in shown.output
+
+
+def test_every_bad_golden_file_gets_findings_or_is_strict_only(cli, golden):
+    folder = golden("oinf") / "bad"
+    for path in sorted(folder.glob("*.oinf")):
+        label = path.with_suffix(".reason.txt").read_text().split()[0]
+        shown = cli("verify", path, "--level", "strict")
+        assert "Traceback" not in shown.output, path
+        assert shown.exit_code in (0, 1), path
+        if label == "[must-reject]":
+            assert shown.exit_code == 1, path
+
+
+def test_stats_of_each_tensor(cli, model_path):
+    shown = cli("verify", "--stats", model_path).output
+    assert "layers.0.b: bf16[3]: 3 elements" in shown
+    assert "min -2, max 1, mean -0.166667, median 0.5, std 1.31233" in shown
+    assert "0 .. 299.9  ██████████████████████████████ 300" in shown
+    rows = json.loads(cli("verify", "--stats", "--json", model_path).output)["stats"]
+    assert [row["name"] for row in rows] == ["layers.0.b", "layers.0.w", "layers.1.w", "mask", "wide"]
+    assert list(rows[0]) == [
+        "name", "dtype", "shape", "count", "nan", "inf", "min", "max", "mean", "median", "std", "histogram",
+    ]  # fmt: skip
+    assert sum(count for _, _, count in rows[4]["histogram"]) == 3000
+
+
+def test_stats_count_what_is_not_finite(cli, tmp_path):
+    path = tmp_path / "x.oinf"
+    holdall.save(path, {"w": np.array([1, np.nan, np.inf, 2], np.float32)})
+    assert "w: f32[4]: 4 elements, 1 NaN, 1 inf" in cli("verify", "--stats", path).output
+
+
+def test_stats_say_what_has_none(cli, tmp_path):
+    path = tmp_path / "x.oinf"
+    kind = holdall.Tensor.of("x", [1.0], "f32").dtype
+    holdall.save(path, [holdall.Tensor("declared", kind, (2,), None)])
+    assert "declared: f32[2]: no data" in cli("verify", "--stats", path).output
+    assert json.loads(cli("verify", "--stats", "--json", path).output)["stats"][0]["skipped"] == "no data"
+
+
+def test_progress_goes_to_a_terminal_on_stderr_only(cli, model_path, monkeypatch):
+    told = []
+
+    def spy(label):
+        from contextlib import nullcontext
+
+        return nullcontext(lambda done, total: told.append((done, total)))
+
+    monkeypatch.setattr("holdall.cli.verify.progress", spy)
+    cli("verify", "--level", "strict", model_path)
+    assert told
+    assert told[-1][1] == model_path.stat().st_size
