@@ -1,0 +1,32 @@
+"""The GPTRSCHK and GPTRSTEN tables, as in the format's document. All integers little-endian, nothing aligned."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdall.layout import U8, U32, U64, Layout, array, blob, raw, text
+
+__all__ = ["ALIGN", "ARCHIVE_ENTRY", "ARCHIVE_MAGIC", "CHECKPOINT_ENTRY", "CHECKPOINT_MAGIC", "COUNT", "DTYPES"]
+__all__ += ["DTYPE_TAG", "HEADER", "INLINE_ENTRY", "LENGTH"]
+
+CHECKPOINT_MAGIC: Final = b"GPTRSCHK"
+ARCHIVE_MAGIC: Final = b"GPTRSTEN"
+ALIGN: Final = 64  # of the absolute offset of a payload, in the aligned form
+
+# A checkpoint goes on with the length of its configuration and the configuration; then, in both, version 2 has the
+# length of the index and the index, version 1 the count of its tensors and the tensors.
+HEADER: Final = Layout("header", magic=raw(8), version=U32)
+LENGTH: Final = Layout("length", bytes=U32)
+COUNT: Final = Layout("index", tensor_count=U32)
+
+_HEAD = {"rank": U32, "dims": array(U64, "rank"), "dtype": U32, "flag": U8}
+
+# The stored id is 128 bits; 0 means that it is not stored.
+CHECKPOINT_ENTRY: Final = Layout("tensor", name=text(U32), id_low=U64, id_high=U64, **_HEAD, offset=U64, byte_len=U64)
+
+ARCHIVE_ENTRY: Final = Layout("tensor", name=text(U32), **_HEAD, offset=U64, byte_len=U64)
+
+INLINE_ENTRY: Final = Layout("tensor", name=text(U32), **_HEAD, byte_len=U64, data=blob("byte_len"))  # version 1
+
+DTYPES: Final = ("f32", "f16", "bf16", "i32")  # by tag
+DTYPE_TAG: Final = {name: tag for tag, name in enumerate(DTYPES)}

@@ -1,0 +1,319 @@
+"""Reading GPTRSCHK and GPTRSTEN: an index of entries in version 2, tensors in line in version 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdall import kernels
+from holdall.check import Check
+from holdall.columns import Shapes
+from holdall.documents.json import DocumentError, decode
+from holdall.dtypes import DTYPES as ALL_DTYPES
+from holdall.formats.gptrs import config, rules
+from holdall.formats.gptrs.layout import (
+    ALIGN,
+    ARCHIVE_ENTRY,
+    ARCHIVE_MAGIC,
+    CHECKPOINT_ENTRY,
+    CHECKPOINT_MAGIC,
+    COUNT,
+    DTYPES,
+    HEADER,
+    INLINE_ENTRY,
+    LENGTH,
+)
+from holdall.formats.gptrs.native import GptrsNative, GptrsTensor
+from holdall.inline import walk
+from holdall.layout import Columns
+from holdall.ledger import Ledger
+from holdall.metadata import Entry, Metadata
+from holdall.model import ColumnTable, ListTable, Model, TensorTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from holdall.source import Source
+
+__all__ = ["read"]
+
+_DTYPES = [ALL_DTYPES[name] for name in DTYPES]
+_ITEM = np.array([dtype.bits // 8 for dtype in _DTYPES], np.uint64)
+
+
+def read(source: Source, check: Check, ledger: Ledger, *, checkpoint: bool) -> Model:
+    """The checkpoint or archive in ``source``."""
+    return _Reader(source, check, ledger, checkpoint).model()
+
+
+class _Reader:
+    def __init__(self, source: Source, check: Check, ledger: Ledger, checkpoint: bool) -> None:
+        self.source = source
+        self.check = check
+        self.ledger = ledger
+        self.checkpoint = checkpoint
+        self.size = source.size
+
+    def model(self) -> Model:
+        check, source = self.check, self.source
+        version = self._version()
+        at = HEADER.size
+        metadata, native = Metadata(), GptrsNative()
+        tensors: TensorTable = ListTable([])
+        if self.checkpoint:
+            length = self._length(at, "the configuration")
+            start, at = at + LENGTH.size, at + LENGTH.size + length
+            with check.scope():
+                metadata, native = self._config(start, length)
+        with check.scope():
+            tensors = self._indexed(at) if version == 2 else self._inline(at)
+        return Model(
+            tensors,
+            metadata=metadata,
+            native=native,
+            format="gptrs-checkpoint" if self.checkpoint else "gptrs-archive",
+            version=(version,),
+            sources=[source],
+            ledger=self.ledger,
+        )
+
+    # -- header and configuration -----------------------------------------------------------------------------------
+
+    def _version(self) -> int:
+        check, magic = self.check, CHECKPOINT_MAGIC if self.checkpoint else ARCHIVE_MAGIC
+        head = self.source.read(0, min(self.size, HEADER.size))
+        if head[: len(magic)] != magic:
+            check.fail(rules.MAGIC, 0, f"gptrs: the file begins with {head[:8]!r}, not {magic!r}")
+        if len(head) < HEADER.size:
+            check.fail(rules.SHORT, self.size, f"gptrs: the file ends after {self.size} bytes, inside the header")
+        version: int = HEADER.read(head, 0).version
+        if version not in (1, 2):
+            check.fail(rules.VERSION, len(magic), f"gptrs: version {version} is unknown; 1 and 2 are known")
+        self.ledger.record(HEADER, 0)
+        return version
+
+    def _number(self, at: int, what: str) -> int:
+        """The u32 at ``at``."""
+        if at + 4 > self.size:
+            self.check.fail(rules.SHORT, at, f"gptrs: the file ends at {self.size}, before {what}")
+        return int.from_bytes(self.source.read(at, 4), "little")
+
+    def _length(self, at: int, what: str) -> int:
+        """The u32 at ``at``: that many bytes follow."""
+        length = self._number(at, f"the length of {what}")
+        if length > self.size - at - 4:
+            message = f"gptrs: {what} of {length} bytes at {at + 4} runs past the end of the file at {self.size}"
+            self.check.fail(rules.SHORT, at, message)
+        self.ledger.record(LENGTH, at)
+        return length
+
+    def _config(self, start: int, length: int) -> tuple[Metadata, GptrsNative]:
+        check = self.check
+        check.limit("metadata_bytes", length, start - 4, "gptrs: the configuration")
+        self.ledger.region("configuration", start, length)
+        stored = self.source.read(start, length)
+        try:
+            document = decode(stored, depth=check.limits.nesting)
+        except DocumentError as error:
+            message = f"gptrs: the configuration: {error.message}"
+            check.fail(rules.CONFIG_JSON, start + error.offset, message, inner=error.path)
+        wrong = config.breach(document.value)
+        if wrong is not None:
+            rule, path, message = wrong
+            check.fail(rule, start, f"gptrs: {message}", inner=path)
+        for twice in document.duplicates:
+            message = f"gptrs: the configuration has {twice.path} twice; the last counts"
+            check.note(rules.CONFIG_DUPLICATE, start + twice.offset, message, inner=twice.path)
+        legacy = config.is_legacy(document.value)
+        members = config.normalized(document.value) if legacy else document.value
+        return Metadata([Entry(key, value, "json") for key, value in members.items()]), GptrsNative(stored, legacy)
+
+    # -- version 2 --------------------------------------------------------------------------------------------------
+
+    def _indexed(self, at: int) -> ColumnTable:
+        check, source, size = self.check, self.source, self.size
+        length = self._length(at, "the index")
+        start, stop = at + LENGTH.size, at + LENGTH.size + length
+        check.limit("index_bytes", stop, at, "gptrs: configuration and index")
+        if length < COUNT.size:
+            check.fail(rules.SHORT, at, f"gptrs: an index of {length} bytes has no room for the count of tensors")
+        data = source.read(0, stop)  # from byte 0, so that positions in it are positions in the file
+        count = COUNT.read(data, start).tensor_count
+        check.limit("tensors", count, start, "gptrs: tensors")
+        layout = CHECKPOINT_ENTRY if self.checkpoint else ARCHIVE_ENTRY
+        columns = layout.scan(data, start + COUNT.size, stop, count)
+        self.ledger.pad_to = ALIGN
+        self.ledger.record(COUNT, start)
+        if columns.failed is not None:
+            message = (
+                f"gptrs: entry {len(columns)} of {count}: its {columns.failed} runs past the index's end at {stop}"
+            )
+            check.fail(rules.ENTRY, columns.end, message)
+        if columns.end < stop:
+            message = f"gptrs: {stop - columns.end} bytes follow the last entry of the index"
+            check.note(rules.INDEX_END, columns.end, message)
+            self.ledger.region("ignored", columns.end, stop - columns.end)
+        positions, lengths = columns["name@"], columns["name#"]
+        names, bad = kernels.texts(data, positions, lengths)
+        if bad >= 0:
+            check.fail(rules.NAME_UTF8, int(positions[bad]), f"gptrs: the name of tensor {bad} is not UTF-8")
+        self.ledger.entries(columns, names.__getitem__)
+        shapes = Shapes(data, columns["dims@"], columns["rank"])
+        offsets, sizes = columns["offset"], columns["byte_len"]
+        with check.together():
+            with check.scope():
+                self._names(columns, names)
+            if self.checkpoint:
+                with check.scope():
+                    self._base_ids(data, columns, names)
+            with check.scope():
+                self._sizes(columns, names, shapes)
+            with check.scope():
+                room = np.uint64(size)
+                inside = (offsets <= room) & (sizes <= room - np.minimum(offsets, room))
+                check.rows(
+                    inside, rules.PLACE, columns.starts,
+                    lambda row: f"gptrs: tensor {names[row]!r}: {sizes[row]} bytes at {offsets[row]} run past the end "
+                    f"of the file at {size}",
+                )  # fmt: skip
+        self.ledger.payloads("tensor", offsets, sizes, names.__getitem__)
+        if check.wants("strict"):
+            self._strict(columns, names, offsets, sizes, stop)
+        return self._table(columns, names, shapes, offsets)
+
+    def _base_ids(self, data: bytes, columns: Columns, names: list[str]) -> None:
+        """Every id that is stored is that of its name."""
+        low, high = columns["id_low"], columns["id_high"]
+        stored = ((low | high) != 0).nonzero()[0]
+        if not stored.size:
+            return
+        ids = np.empty((len(stored), 2), np.uint64)
+        kernels.blake3_16(data, columns["name@"][stored], columns["name#"][stored], ids)
+        ok = np.ones(len(names), np.bool_)
+        ok[stored] = (ids[:, 0] == low[stored]) & (ids[:, 1] == high[stored])
+
+        def message(row: int) -> str:
+            found = ids[int(np.searchsorted(stored, row))]
+            return (
+                f"gptrs: tensor {names[row]!r}: the stored base id {int(high[row]):016x}{int(low[row]):016x} "
+                f"is not that of its name, {int(found[1]):016x}{int(found[0]):016x}"
+            )
+
+        self.check.rows(ok, rules.BASE_ID, columns.starts, message)
+
+    def _strict(
+        self,
+        columns: Columns,
+        names: list[str],
+        offsets: NDArray[np.uint64],
+        sizes: NDArray[np.uint64],
+        data_start: int,
+    ) -> None:
+        check = self.check
+        used = sizes != 0
+        check.rows(
+            (offsets >= np.uint64(data_start)) | ~used, rules.BEFORE_DATA, columns.starts,
+            lambda row: f"gptrs: tensor {names[row]!r}: offset {offsets[row]} lies before the data at {data_start}",
+        )  # fmt: skip
+        for row in range(1, len(names)):
+            if names[row] < names[row - 1]:
+                message = f"gptrs: {names[row]!r} comes after {names[row - 1]!r} in the index"
+                check.note(rules.SORTED, int(columns.starts[row]), message)
+                break
+        order = used.nonzero()[0][np.argsort(offsets[used], kind="stable")]
+        starts, ends = offsets[order], np.maximum.accumulate(offsets[order] + sizes[order])
+        for place in (starts[1:] < ends[:-1]).nonzero()[0].tolist():
+            row = int(order[place + 1])
+            message = f"gptrs: tensor {names[row]!r} begins inside the payload before it"
+            check.note(rules.OVERLAP, int(starts[place + 1]), message)
+        self._trailing(
+            max(data_start, int((offsets + sizes).max()) if len(names) else 0)
+        )  # empty ones have a place too
+
+    def _trailing(self, end: int) -> None:
+        if end < self.size:
+            self.check.note(rules.TRAILING, end, f"gptrs: {self.size - end} bytes follow the last payload")
+            self.ledger.region("ignored", end, self.size - end)
+
+    # -- version 1 --------------------------------------------------------------------------------------------------
+
+    def _inline(self, at: int) -> ColumnTable:
+        check = self.check
+        count = self._number(at, "the count of tensors")
+        check.limit("tensors", count, at, "gptrs: tensors")
+        self.ledger.record(COUNT, at)
+        found = walk(self.source, INLINE_ENTRY, at + COUNT.size, self.size, count)
+        columns, names, shapes = found.columns, found.texts.get("name", []), found.shapes
+        assert shapes is not None
+        if found.unreadable is not None:
+            row = found.unreadable[1]
+            check.fail(rules.NAME_UTF8, int(columns["name@"][row]), f"gptrs: the name of tensor {row} is not UTF-8")
+        if columns.failed is not None:
+            message = f"gptrs: tensor {len(columns)} of {count}: its {columns.failed} runs past the file's end"
+            check.fail(rules.ENTRY, columns.end, f"{message} at {self.size}")
+        self.ledger.entries(columns, names.__getitem__)
+        with check.together():
+            with check.scope():
+                self._names(columns, names)
+            with check.scope():
+                self._sizes(columns, names, shapes)
+        self.ledger.payloads("tensor", columns["data@"], columns["byte_len"], names.__getitem__)
+        if check.wants("strict"):
+            self._trailing(columns.end)
+        return self._table(columns, names, shapes, columns["data@"])
+
+    # -- both versions ----------------------------------------------------------------------------------------------
+
+    def _names(self, columns: Columns, names: list[str]) -> None:
+        check = self.check
+        if len(names):
+            longest = int(columns["name#"].argmax())
+            at = int(columns.starts[longest])
+            check.limit("name_bytes", int(columns["name#"][longest]), at, f"gptrs: the name of tensor {longest}")
+        if self.checkpoint and not "".join(names).isascii():
+            row = next(row for row, name in enumerate(names) if not name.isascii())
+            message = f"gptrs: the name {names[row]!r} is not ASCII, so that it has no base id"
+            check.fail(rules.NAME_ASCII, int(columns.starts[row]), message)
+        if len(set(names)) != len(names):
+            seen: set[str] = set()
+            for row, name in enumerate(names):
+                if name in seen:
+                    check.fail(rules.DUPLICATE, int(columns.starts[row]), f"gptrs: two tensors are called {name!r}")
+                seen.add(name)
+
+    def _sizes(self, columns: Columns, names: list[str], shapes: Shapes) -> None:
+        """dtype_tag is known, and byte_len exactly what dtype and dims need, in numbers that cannot wrap."""
+        check, tags, sizes = self.check, columns["dtype"], columns["byte_len"]
+        if len(names):
+            check.limit("rank", int(columns["rank"].max()), None, "gptrs: the rank of a tensor")
+        known = tags < len(DTYPES)
+        check.rows(
+            known, rules.DTYPE, columns.starts,
+            lambda row: f"gptrs: tensor {names[row]!r}: dtype tag {tags[row]} is unknown",
+        )  # fmt: skip
+        counts, exact = shapes.counts()
+        possible = exact & (counts <= np.uint64(self.size))
+        needed = np.where(possible, counts, np.uint64(0)) * _ITEM[tags.astype(np.intp)]
+
+        def message(row: int) -> str:
+            dtype, shape = _DTYPES[int(tags[row])], shapes[row]
+            return (
+                f"gptrs: tensor {names[row]!r} needs {dtype.nbytes(shape)} bytes for {dtype}{list(shape)} "
+                f"but its entry says {sizes[row]}"
+            )
+
+        check.rows(possible & (needed == sizes), rules.SIZE, columns.starts, message)
+
+    def _table(self, columns: Columns, names: list[str], shapes: Shapes, offsets: NDArray[Any]) -> ColumnTable:
+        flags = columns["flag"]
+        native_of: Callable[[int], object] | None = None
+        if flags.any():
+
+            def native_of(row: int) -> object:
+                return GptrsTensor(int(flags[row])) if flags[row] else None
+
+        return ColumnTable(
+            self.source, names, _DTYPES, columns["dtype"], shapes, offsets, columns["byte_len"], native_of=native_of
+        )

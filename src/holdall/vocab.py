@@ -1,0 +1,137 @@
+"""Vocabularies: tokens by id, ids by token, and which of them are special."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from holdall.errors import ContentError, MissingError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["SPECIAL_TOKENS", "Vocab"]
+
+# The special tokens of BERT, by the names that their ids go under.
+SPECIAL_TOKENS: Mapping[str, str] = {
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+}
+
+
+class Vocab(Sequence[str]):
+    """The tokens of a model, in order of their ids; of equal tokens the first is the one looked up.
+
+    ``special`` maps "pad", "unk", "cls", "sep" and "mask" to ids, as far as the vocabulary has them; ids are given
+    as stored, even one that no token has. Left out, they are looked up by their usual spelling.
+
+    >>> vocab = Vocab(["[PAD]", "[UNK]", "a", "##b"])
+    >>> vocab[2], vocab.id("##b"), vocab.special
+    ('a', 3, {'pad': 0, 'unk': 1})
+    """
+
+    def __init__(self, tokens: Sequence[str], special: Mapping[str, int] | None = None) -> None:
+        self.tokens: tuple[str, ...] = tuple(tokens)
+        self._special = None if special is None else dict(special)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        last = len(self.tokens) - 1
+        return {token: last - back for back, token in enumerate(reversed(self.tokens))}
+
+    @property
+    def special(self) -> dict[str, int]:
+        """The ids of the special tokens by name."""
+        if self._special is None:
+            self._special = {name: self._ids[token] for name, token in SPECIAL_TOKENS.items() if token in self._ids}
+        return self._special
+
+    def id(self, token: str) -> int:
+        """The id of ``token``: the first that has this text."""
+        try:
+            return self._ids[token]
+        except KeyError:
+            raise MissingError(f"there is no token {token!r} among the {len(self)}") from None
+
+    def __getitem__(self, id: Any) -> Any:
+        return self.tokens[id]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._ids
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocab):
+            return NotImplemented
+        return self.tokens == other.tokens and self.special == other.special
+
+    def __hash__(self) -> int:
+        return hash(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"<Vocab of {len(self)} tokens>"
+
+    # -- vocab.txt --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_text(cls, data: bytes | str, special: Mapping[str, int] | None = None) -> Vocab:
+        """The vocabulary of a ``vocab.txt``: a token a line, the line number its id.
+
+        >>> Vocab.from_text("[PAD]\\na\\n").tokens
+        ('[PAD]', 'a')
+        """
+        if isinstance(data, bytes):
+            try:
+                data = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ContentError(f"vocab.txt: byte {error.start} is not UTF-8") from None
+        lines = data.split("\n")  # and nothing else: a token may hold what str.splitlines would split at
+        if not lines[-1]:
+            lines.pop()
+        if lines and all(line.endswith("\r") for line in lines):
+            lines = [line[:-1] for line in lines]
+        return cls(lines, special)
+
+    def to_text(self) -> bytes:
+        """The ``vocab.txt`` that holds these tokens; a token with a line end in it is refused."""
+        for id, token in enumerate(self.tokens):
+            if "\n" in token or token.endswith("\r"):
+                raise ContentError(f"vocab.txt cannot hold token {id}, {token!r}: it has a line end in it")
+        return "".join(f"{token}\n" for token in self.tokens).encode()
+
+    # -- tokenizing -------------------------------------------------------------------------------------------------
+
+    def wordpiece(self, *, lowercase: bool = True, max_length: int | None = None) -> Tokenizer:
+        """A ready WordPiece tokenizer of the ``tokenizers`` package, with BERT's clean-up, CLS and SEP.
+
+        ``max_length`` cuts longer texts. Needs ``holdall[tokenizers]``.
+        """
+        try:
+            from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+            from tokenizers.models import WordPiece
+        except ImportError as error:
+            raise ImportError("wordpiece() needs the tokenizers package: pip install holdall[tokenizers]") from error
+        spelled = {name: self[id] for name, id in self.special.items() if id < len(self)}
+        missing = [name for name in ("unk", "cls", "sep") if name not in spelled]
+        if missing:
+            raise ContentError(f"a WordPiece tokenizer needs the special tokens {', '.join(missing)}")
+        tokenizer = Tokenizer(WordPiece(self._ids, unk_token=spelled["unk"], max_input_chars_per_word=100))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.post_processor = processors.BertProcessing(
+            (spelled["sep"], self.special["sep"]), (spelled["cls"], self.special["cls"])
+        )
+        tokenizer.decoder = decoders.WordPiece()
+        tokenizer.add_special_tokens(list(dict.fromkeys(spelled.values())))
+        if max_length is not None:
+            tokenizer.enable_truncation(max_length)
+        return tokenizer

@@ -1,0 +1,102 @@
+"""Every golden file, against what is expected of it."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import holdall
+from tests.formats.embd import corpus
+
+WARNED = {
+    "metadata_missing_keys": "embd.model.keys",
+    "relative_alignment_only": "embd.data.align",
+    "vocab_size_contradiction": "embd.model.vocab_size",
+}
+REFUSED = {"draft_100_byte_entries"}
+STRICT = {"reserved_flag_bit", "shared_payload"}
+SUMS = {"data_bit_flip", "file_checksum_field", "metadata_bit_flip"}  # found by reading everything
+
+
+def number(value):
+    return float(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("name", corpus.GOOD + [name for name in corpus.ODD if name not in REFUSED])
+def test_content(name, mmap):
+    want = corpus.expected(name)
+    sequential = want["format"] == "embd-sequential"
+    with holdall.open(corpus.file(name), mmap=mmap) as model:
+        assert (model.format, model.version) == ("embd", (1,) if sequential else tuple(want["version"]))
+        assert [[e.key, e.value] for e in model.metadata.entries] == (want["metadata"] or [])
+        check_vocab(model.vocab, want["vocab"])
+        assert list(model) == [row["name"] for row in want["tensors"]]
+        for row in want["tensors"]:
+            tensor = model[row["name"]]
+            assert str(tensor.dtype) == corpus.dtype_name(row["dtype"])
+            assert (list(tensor.shape), tensor.offset, tensor.nbytes) == (row["shape"], row["offset"], row["nbytes"])
+            assert hashlib.sha256(tensor.raw()).hexdigest() == row["sha256"]
+            if "values" in row:
+                values = np.array([number(value) for value in row["values"]]).astype(tensor.dtype.numpy)
+                np.testing.assert_array_equal(tensor.numpy().reshape(-1), values)
+
+
+def check_vocab(vocab, want):
+    if want is None or (want["token_count"] == 0 and "special" not in want):
+        assert vocab is None
+        return
+    assert len(vocab) == want["token_count"]
+    assert list(vocab.tokens[:8]) == want["first_tokens"]
+    assert list(vocab.tokens[-8:]) == want["last_tokens"]
+    assert hashlib.sha256("\n".join(vocab).encode()).hexdigest() == want["sha256_of_newline_joined_utf8"]
+    if "special" in want:
+        assert vocab.special == corpus.special(want)
+
+
+@pytest.mark.parametrize("name", corpus.GOOD + corpus.ODD)
+def test_verdicts(name):
+    path = corpus.file(name)
+    report, strict = holdall.verify(path), holdall.verify(path, level="strict")
+    assert report.ok == (name not in REFUSED), report.findings
+    assert strict.ok == (name not in REFUSED | STRICT), strict.findings
+    if name in WARNED:
+        assert WARNED[name] in [finding.rule for finding in report.findings]
+
+
+def test_the_draft_layout_is_named():
+    with pytest.raises(holdall.FormatError, match="draft layout") as caught:
+        holdall.open(corpus.file("draft_100_byte_entries"))
+    assert caught.value.rule == "embd.header.draft"
+
+
+@pytest.mark.parametrize("name", corpus.BAD)
+def test_bad(name):
+    path = corpus.FOLDER / "bad" / f"{name}.weights"
+    report = holdall.verify(path)
+    assert not report.ok
+    if name in SUMS:
+        holdall.open(path).close()
+        assert holdall.verify(path, level="structure").ok
+        assert {finding.rule.rpartition(".")[2] for finding in report.findings} & {"data_checksum", "file_checksum"}
+        return
+    with pytest.raises(holdall.UnsupportedError if name == "compressed_flag" else holdall.FormatError):
+        holdall.open(path, format="embd")
+
+
+@pytest.mark.parametrize("name", corpus.GOOD)
+def test_an_opened_model_is_written_back_byte_for_byte(name, tmp_path):
+    with holdall.open(corpus.file(name)) as model:
+        holdall.save(tmp_path / "again.weights", model, fsync=False)
+    assert (tmp_path / "again.weights").read_bytes() == corpus.file(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [n for n in corpus.GOOD if n not in ("data_order_differs", "long_strings")])
+def test_the_same_content_gives_the_same_bytes(name, tmp_path):
+    want = corpus.expected(name)
+    if want["format"] == "embd-sequential":
+        options = {"layout": "sequential"}
+    else:
+        options = {"align": bool(want["flags"] & 2), "checksums": bool(want["flags"] & 4)}
+    holdall.save(tmp_path / "new.weights", corpus.rebuilt(name), vocab=corpus.vocab(name), fsync=False, **options)
+    assert (tmp_path / "new.weights").read_bytes() == corpus.file(name).read_bytes()
