@@ -23,6 +23,8 @@ _HOMES = {
     "verify": "holdall.api:verify",
     "convert": "holdall.convert:convert",
     "ConversionReport": "holdall.convert:ConversionReport",
+    "diff": "holdall.diff:diff",
+    "Difference": "holdall.diff:Difference",
     "formats": "holdall.api:formats",
     "Model": "holdall.model:Model",
     "Tensor": "holdall.tensor:Tensor",
@@ -44,6 +46,7 @@ __all__ = [
     "ClosedError",
     "ContentError",
     "ConversionReport",
+    "Difference",
     "Finding",
     "FormatError",
     "HoldallError",
@@ -56,6 +59,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "convert",
+    "diff",
     "formats",
     "oinf",
     "open",
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
     from holdall.convert import ConversionReport, convert
+    from holdall.diff import Difference, diff
     from holdall.errors import (
         ClosedError,
         ContentError,

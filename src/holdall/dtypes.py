@@ -84,8 +84,8 @@ class DType:
             window = data[first * width : (first + count) * width]
             array: NDArray[Any] = np.frombuffer(window, np.uint8)
             if self.kind == "bool" and array.size and array.max() > 1:
-                array = array != 0  # a byte above 1 counts as true, and must not reach a numpy bool as it is
-                return array
+                # A byte above 1 counts as true, and must not reach a numpy bool as it is.
+                return np.asarray(array != 0)
             if not self.aligned(window):
                 array = array.copy()
             array = array.view(self.numpy)
@@ -108,6 +108,18 @@ class DType:
         kind = {"int": 1, "ternary": 1, "sign": 2}.get(self.kind, 0)
         kernels.unpack(data, bit, self.bits, count, kind, codes)
         return codes.view(self.numpy)
+
+    def widened(self, array: NDArray[Any]) -> NDArray[Any]:
+        """A decoded array of this type as float32 where it is a small float, by the kernel; others as they are."""
+        if self.name not in _NARROW:
+            return array
+        import numpy as np
+
+        from holdall import kernels
+
+        out = np.empty(array.shape, np.float32)
+        kernels.widen(self.name, np.ascontiguousarray(array).reshape(-1).view(np.uint8), out.reshape(-1))
+        return out
 
     # -- encoding ---------------------------------------------------------------------------------------------------
 
@@ -164,6 +176,10 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
     """Round to ``dtype``. Small floats go through the kernels, which numpy's own cast is slow at."""
     import numpy as np
 
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 2:
+        array = array.astype(np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize == 8 and dtype.name in _NARROW:
+        array = _rounded_to_odd(array)
     if array.dtype == np.float32 and dtype.name in _NARROW:
         from holdall import kernels
 
@@ -174,6 +190,18 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
 
 
 _FINITE = frozenset(("f6_e2m3", "f6_e3m2", "f4_e2m1"))
+def _rounded_to_odd(array: NDArray[Any]) -> NDArray[Any]:
+    """float64 as float32, with an odd last bit wherever it is not exact: rounding that again cannot go wrong."""
+    import numpy as np
+
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        near = array.astype(np.float32)
+        bits = near.view(np.uint32)
+        bits -= np.abs(near) > np.abs(array)  # towards zero
+        bits |= (near != array) & ~np.isnan(array)
+    return near
+
+
 _NARROW = frozenset(("bf16", "f16", "f8_e4m3", "f8_e5m2"))
 
 

@@ -98,6 +98,11 @@ class Tensor:
         """False for a tensor that the file declares without storing its values."""
         return self.payload is not None
 
+    def digest(self) -> tuple[str, bytes] | None:
+        """A hash of the stored bytes that the file itself states, as (kind, hash); None when it states none."""
+        stated = getattr(self.native, "digest", None)
+        return stated if isinstance(stated, tuple) else None
+
     def raw(self) -> memoryview:
         """The stored bytes, read-only, without a copy where possible."""
         return self._data().view()

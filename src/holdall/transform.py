@@ -9,15 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
 
 from holdall.dtypes import DTYPES, DType, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Made
 from holdall.tensor import Tensor
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["Changes", "cast", "dequantized", "parse_cast", "parse_rename", "transposed"]
 
@@ -115,30 +111,17 @@ def cast(tensor: Tensor, dtype: DType) -> Tensor:
         raise ContentError(f"tensor {tensor.name!r} is {tensor.dtype}: dequantize it before casting")
     if tensor.payload is None:
         return Tensor(tensor.name, dtype, tensor.shape, None)
-    count = _BLOCK * 8 // max(tensor.dtype.bits, dtype.bits, 32)
+    source = tensor.dtype
+    count = _BLOCK * 8 // max(source.bits, dtype.bits, 32)
 
     def make() -> Iterator[memoryview]:
         for block in tensor.blocks(count):
             try:
-                yield dtype.encode(_widened(block, tensor.dtype))
+                yield dtype.encode(source.widened(block))
             except ContentError as error:
                 raise ContentError(f"tensor {tensor.name!r}: {error}") from None
 
     return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make))
-
-
-def _widened(block: NDArray[Any], dtype: object) -> NDArray[Any]:
-    """A block of small floats as float32, by the kernel; others as they are."""
-    import numpy as np
-
-    from holdall import kernels
-
-    name = str(dtype)
-    if name not in ("bf16", "f16", "f8_e4m3", "f8_e5m2"):
-        return block
-    out = np.empty(block.size, np.float32)
-    kernels.widen(name, np.ascontiguousarray(block).view(np.uint8), out)
-    return out
 
 
 def transposed(tensor: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ try:
         raise ImportError("switched off by HOLDALL_NATIVE=0")
     from ._native import (
         blake3_16,
+        distance,
         fnv1a,
         json_records,
         json_tape,
@@ -37,10 +38,10 @@ try:
 except ImportError:
     from .json_reference import json_records, json_tape, json_uints, json_words
     from .msgpack_reference import msgpack_dims, msgpack_table, msgpack_walk
-    from .reference import blake3_16, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
+    from .reference import blake3_16, distance, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
 
     NATIVE = False
 
-__all__ = ["NATIVE", "blake3_16", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ = ["NATIVE", "blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
 __all__ += ["msgpack_dims", "msgpack_table", "msgpack_walk"]

@@ -20,7 +20,7 @@ from holdall.kernels.scanner import scan
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
 
-__all__ = ["blake3_16", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ = ["blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 
 BLOCK = 1 << 16  # elements a numpy twin treats at a time, so that its temporaries stay small
 
@@ -158,6 +158,27 @@ def narrow(kind: str, data: Bytes, out: Bytes, /) -> None:
     values, codes = values.view("<u4"), codes.view(f"<u{small.width}")
     for block in _blocks(values.size):
         codes[block] = _narrowed(small, values[block].astype(np.int64))
+
+
+def distance(a: Bytes, b: Bytes, /) -> tuple[int, int, float, float, float, float, float]:
+    """How far two float32 arrays are apart: different, wild, largest |a-b|, and the sums of (a-b)², a², b² and ab.
+
+    Equal infinities and two NaNs are equal; any other pair with one of them is wild: it differs, and is in no sum.
+    Element i is summed in lane i % 8, and the lanes in order, so that the sums do not depend on who computes them.
+    """
+    left, right = array_of(a, "u1"), array_of(b, "u1")
+    if left.size != right.size or left.size % 4:
+        raise ValueError(f"two float32 arrays of one size are compared, not {left.size} and {right.size} bytes")
+    x, y = left.view("<f4"), right.view("<f4")
+    both = np.isfinite(x) & np.isfinite(y)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    wide = -(-x.size // 8) * 8
+    p, q = np.zeros(wide), np.zeros(wide)
+    p[: x.size], q[: y.size] = np.where(both, x, 0), np.where(both, y, 0)
+    apart = p - q
+    sums = [float(sum(lanes.reshape(-1, 8).sum(axis=0).tolist())) for lanes in (apart * apart, p * p, q * q, p * q)]
+    largest = float(np.abs(apart).max(initial=0))
+    return int((~same).sum()), int((~same & ~both).sum()), largest, sums[0], sums[1], sums[2], sums[3]
 
 
 def _small_float(kind: str, small_bytes: int, wide_bytes: int) -> SmallFloat:

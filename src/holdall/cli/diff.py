@@ -1,0 +1,86 @@
+"""``holdall diff``: where two models differ."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdall.cli.options import FILE
+from holdall.cli.output import emit, emit_json, progress, table
+from holdall.cli.text import clean, plain, plural, value_text
+
+if TYPE_CHECKING:
+    from holdall.diff import Difference, TensorDifference
+
+__all__ = ["diff"]
+
+_SHOWN = 100
+
+
+@click.command(epilog="Example: holdall diff model.safetensors model.mcf --json")
+@click.argument("a", type=FILE)
+@click.argument("b", type=FILE)
+@click.option("--quick", is_flag=True, help="Say only whether tensors are equal, not how far apart.")
+@click.option("--report", type=FILE, metavar="FILE.html", help="Write a page with plots of the distances.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as_json: bool) -> None:
+    """Compare A and B, whatever containers they are in. Exits 1 when they differ."""
+    from holdall.diff import diff as compare
+
+    with progress(f"comparing {clean(a)} and {clean(b)}") as told:
+        found = compare(a, b, measure=not quick, progress=told)
+    if report is not None:
+        from holdall.reports import write_difference
+
+        write_difference(report, found)
+    if as_json:
+        emit_json(_facts(found))
+    else:
+        _show(found)
+    ctx.exit(1 if found else 0)
+
+
+def _show(found: Difference) -> None:
+    click.echo(clean(str(found)))
+    if found.tensors:
+        table(("tensor", "verdict", "max", "rmse", "snr dB", "cosine", "detail"),
+              (_row(item) for item in found.tensors[:_SHOWN]), right=("max", "rmse", "snr dB", "cosine"))  # fmt: skip
+    if len(found.tensors) > _SHOWN:
+        click.echo(f"… and {plural(len(found.tensors) - _SHOWN, 'tensor')} more: --json lists all")
+    emit(f"metadata {clean(key)}: {_value(x)} became {_value(y)}" for key, x, y in found.metadata)
+    emit(f"asset {clean(name)}: {what}" for name, what in found.assets)
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else value_text(value, 60)
+
+
+def _row(item: TensorDifference) -> list[str]:
+    d = item.distance
+    numbers = [""] * 4 if d is None else [f"{d.max:.3g}", f"{d.rmse:.3g}", f"{d.snr_db:.2f}", f"{d.cosine:.6f}"]
+    return [clean(item.name), item.verdict, *numbers, clean(item.detail)]
+
+
+def _facts(found: Difference) -> dict[str, Any]:
+    return {
+        "a": found.a,
+        "b": found.b,
+        "different": bool(found),
+        "equal_tensors": found.equal,
+        "tensors": [_tensor_facts(item) for item in found.tensors],
+        "metadata": [{"key": key, "a": plain(x), "b": plain(y)} for key, x, y in found.metadata],
+        "assets": [{"name": name, "what": what} for name, what in found.assets],
+    }
+
+
+def _tensor_facts(item: TensorDifference) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": item.name, "verdict": item.verdict, "detail": item.detail}
+    if item.distance is not None:
+        names = ("count", "different", "wild", "max", "rmse", "snr_db", "cosine")
+        values = ((name, getattr(item.distance, name)) for name in names)
+        # JSON has no infinity: equal tensors have an infinite signal to noise
+        facts["distance"] = {name: value if isfinite(value) else str(value) for name, value in values}
+    return facts
