@@ -152,9 +152,13 @@ def _audit(found: Format, model: Model, check: Check, progress: Callable[[int, i
         if progress is not None:
             progress(done, total)
 
-    if check.wants("strict") and model.ledger is not None and model.sources and not model.sources[0].is_folder:
-        with check.scope():
-            _unowned(model.sources[0], model.ledger, check)
+    # Where reading was cut short the ledger lacks owners, and bytes would be called strays that are not.
+    if check.wants("strict") and not check.abandoned and model.ledger is not None and model.sources:
+        for source, ledger in ((model.sources[0], model.ledger), *model.ledger.members):
+            check.file = source.name if model.ledger.members else None
+            with check.scope():
+                _unowned(source, ledger, check)
+        check.file = None
     if check.wants("full"):
         with check.scope():
             found.audit(model, check, tick)

@@ -184,7 +184,8 @@ class Check:
         """Refuse ``value`` of ``what`` when it is above the limit called ``name``."""
         cap = getattr(self.limits, name)
         if value > cap:
-            self.fail(LIMIT, at, f"{what}: {figure(value)} is above the limit of {cap}", hint=f"pass Limits({name}=...)")
+            message = f"{what}: {figure(value)} is above the limit of {cap}"
+            self.fail(LIMIT, at, message, hint=f"pass Limits({name}=...)")
 
     def scope(self) -> _Scope:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdall.layout import Columns
+    from holdall.source import Source
 
 __all__ = ["Ledger", "Owner"]
 
@@ -43,12 +44,19 @@ class Ledger:
     """The owners of one file, in the order in which the reader met them.
 
     ``pad_to`` is the alignment that the format fills with zeros: a gap of zeros that ends on a multiple of
-    it is padding, not a hole.
+    it is padding, not a hole. ``members`` are the ledgers of other files of the same set, by their sources.
     """
 
     def __init__(self) -> None:
         self.owners: list[Owner] = []
+        self.members: list[tuple[Source, Ledger]] = []
         self.pad_to = 1
+
+    def member(self, source: Source) -> Ledger:
+        """The ledger of another file of the set."""
+        ledger = Ledger()
+        self.members.append((source, ledger))
+        return ledger
 
     def record(self, layout: Layout, start: int) -> None:
         """One record of a fixed layout."""

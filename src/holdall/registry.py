@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from holdall.format import Format
     from holdall.source import Source
 
-__all__ = ["HEAD", "by_suffix", "detect", "find", "names"]
+__all__ = ["GROUP", "HEAD", "by_suffix", "detect", "find", "names", "plug_ins"]
 
+GROUP = "holdall.formats"  # of entry points
 HEAD = 64  # bytes that detection looks at first
 
 UNKNOWN = Rule("core.format", "the file is of a known format")
@@ -33,7 +34,7 @@ UNKNOWN = Rule("core.format", "the file is of a known format")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A built-in format before it is imported."""
+    """A built-in format before it is imported. ``module`` may name the instance: "package.module:NAME"."""
 
     name: str
     module: str
@@ -42,12 +43,23 @@ class Row:
     folder: bool = False
 
 
-BUILT_IN: tuple[Row, ...] = (Row("oinf", "holdall.formats.oinf", (".oinf",), b"OINF\0"),)
+BUILT_IN: tuple[Row, ...] = (
+    Row("oinf", "holdall.formats.oinf", (".oinf",), b"OINF\0"),
+    Row("mcf", "holdall.formats.mcf", (".mcf",), b"MCF\0"),
+    Row("embd", "holdall.formats.embd", (".weights",), b"EMBD"),
+    Row("gptrs-checkpoint", "holdall.formats.gptrs:CHECKPOINT", (".gptrs",), b"GPTRSCHK"),
+    Row("gptrs-archive", "holdall.formats.gptrs:ARCHIVE", (".gptrsten",), b"GPTRSTEN"),
+    Row("aero", "holdall.formats.aero", (".aero",), b"AERO"),
+    Row("safetensors", "holdall.formats.safetensors", (".safetensors",)),
+)
+
+# Suffixes that mean nothing by themselves: what is written under one is said, never guessed.
+AMBIGUOUS: dict[str, tuple[str, ...]] = {".bin": ("gptrs-checkpoint", "torch")}
 
 
 def names() -> list[str]:
     """The ids of all registered formats, built-in ones first."""
-    return [*_rows(), *_plug_ins()]
+    return [*_rows(), *plug_ins()]
 
 
 def find(name: str) -> Format:
@@ -55,7 +67,7 @@ def find(name: str) -> Format:
     row = _rows().get(name)
     if row is not None:
         return _load(row.module)
-    entry = _plug_ins().get(name)
+    entry = plug_ins().get(name)
     if entry is None:
         raise UnsupportedError(f"there is no format {name!r}; the formats are: {', '.join(names())}")
     return _plug_in(entry)
@@ -81,6 +93,9 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
 
 def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:
     """The one format for a path to be written; a suffix that several share is refused naming them."""
+    for suffix, meanings in AMBIGUOUS.items():
+        if os.fspath(path).lower().endswith(suffix):
+            raise UnsupportedError(f"{os.fspath(path)}: {suffix} may mean {' or '.join(meanings)}: give format=")
     found = _by_suffix(os.fspath(path))
     if len(found) == 1:
         return found[0]
@@ -123,16 +138,17 @@ def _rows() -> dict[str, Row]:
 
 @cache
 def _load(module: str) -> Format:
-    loaded: Format = import_module(module).FORMAT
+    home, _, instance = module.partition(":")
+    loaded: Format = getattr(import_module(home), instance or "FORMAT")
     return loaded
 
 
 @lru_cache(maxsize=1)
-def _plug_ins() -> dict[str, EntryPoint]:
+def plug_ins() -> dict[str, EntryPoint]:
     """Other people's formats, not yet imported. None of them takes the name of a built-in one."""
     from importlib.metadata import entry_points
 
-    return {entry.name: entry for entry in entry_points(group="holdall.formats") if entry.name not in _rows()}
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _rows()}
 
 
 @cache
@@ -151,7 +167,7 @@ def _plug_in(entry: EntryPoint) -> Format:
 
 def _working_plug_ins(allowed: Collection[str] | None) -> Iterator[Format]:
     """The allowed plug-ins, imported. A broken one is warned of, and keeps no other file from being opened."""
-    for name, entry in _plug_ins().items():
+    for name, entry in plug_ins().items():
         if allowed is None or name in allowed:
             try:
                 yield _plug_in(entry)

@@ -1,0 +1,124 @@
+"""Writing and reading back, and what "the same" means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import holdall
+from holdall.dtypes import DType
+from holdall.format import Format
+from holdall.metadata import Entry, Metadata
+from holdall.model import Model
+
+if TYPE_CHECKING:
+    from holdall.tensor import Tensor
+
+__all__ = ["assert_same", "held", "holds_tensor", "write_read"]
+
+
+def assert_same(expected: Model, actual: Model, *, extra_metadata: bool = False) -> None:
+    """Every tensor bit for bit, every metadata value, every asset; in any order.
+
+    ``extra_metadata`` lets ``actual`` have entries of its own: some formats state facts about themselves.
+    """
+    assert sorted(expected) == sorted(actual), f"names {_few(expected)} became {_few(actual)}"
+    for name in expected:
+        _same_tensor(expected[name], actual[name])
+    for key, value in expected.metadata.items():
+        assert key in actual.metadata, f"metadata {key!r} is gone"
+        found = actual.metadata[key]
+        assert _same_value(value, found), f"metadata {key!r}: {value!r} became {found!r}"
+    assert extra_metadata or set(actual.metadata) == set(expected.metadata), f"metadata: {set(actual.metadata)}"
+    for name, data in expected.assets.items():
+        assert actual.assets[name] == data, f"asset {name!r} changed"
+
+
+def _same_tensor(expected: Tensor, actual: Tensor) -> None:
+    name = expected.name
+    assert actual.name == name
+    assert str(actual.dtype) == str(expected.dtype), f"{name}: {expected.dtype} became {actual.dtype}"
+    assert actual.shape == expected.shape, f"{name}: {expected.shape} became {actual.shape}"
+    assert actual.has_data == expected.has_data, f"{name}: has_data became {actual.has_data}"
+    if expected.has_data:
+        assert actual.nbytes == expected.nbytes, f"{name}: {expected.nbytes} bytes became {actual.nbytes}"
+        assert bytes(actual.raw()) == bytes(expected.raw()), f"{name}: its bytes changed"
+
+
+def _same_value(expected: Any, actual: Any) -> bool:
+    """Equal in value and in kind: 1, 1.0 and True are three things, a list and a tuple one."""
+    if isinstance(expected, np.ndarray) or isinstance(actual, np.ndarray):
+        left, right = np.asarray(expected), np.asarray(actual)
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    if isinstance(expected, (list, tuple)):
+        return (
+            isinstance(actual, (list, tuple))
+            and len(expected) == len(actual)
+            and all(map(_same_value, expected, actual))
+        )
+    if isinstance(expected, Mapping):
+        return (
+            isinstance(actual, Mapping)
+            and list(expected) == list(actual)
+            and all(_same_value(value, actual[key]) for key, value in expected.items())
+        )
+    if isinstance(expected, float) and isinstance(actual, float):
+        return np.float64(expected).tobytes() == np.float64(actual).tobytes()
+    kinds = (bool, int, str, bytes, float, type(None))
+    kind = next((kind for kind in kinds if isinstance(expected, kind)), object)
+    return isinstance(actual, kind) and isinstance(actual, bool) == isinstance(expected, bool) and expected == actual
+
+
+def _few(names: Mapping[str, Any]) -> str:
+    return ", ".join(map(repr, sorted(names)[:8])) + (", ..." if len(names) > 8 else "")
+
+
+def held(model: Model, format: Format) -> Model | None:
+    """What ``format`` says it can hold of ``model``; None when that is nothing of it."""
+    holds = format.holds
+    tensors = [tensor for tensor in model.tensors if holds_tensor(tensor, format)]
+    entries = [
+        Entry(key, value)
+        for key, value in model.metadata.items()
+        if holds.metadata and holds.refuses_metadata(key, value) is None
+    ]
+    assets = {name: data for name, data in model.assets.items() if holds.assets and not holds.refuses_asset(name)}
+    lost_all = (len(model) and not tensors) or (model.metadata and not entries) or (model.assets and not assets)
+    return None if lost_all else Model(tensors, metadata=Metadata(entries), assets=assets)
+
+
+def holds_tensor(tensor: Tensor, format: Format) -> bool:
+    """Whether ``format`` says that it can hold ``tensor``."""
+    holds = format.holds
+    return (
+        str(tensor.dtype) in holds.dtypes
+        and holds.min_rank <= len(tensor.shape)
+        and (holds.max_rank is None or len(tensor.shape) <= holds.max_rank)
+        and (holds.zero_size or tensor.count > 0)
+        and (holds.declared or tensor.has_data)
+        and not (holds.whole_bytes and isinstance(tensor.dtype, DType) and tensor.count * tensor.dtype.bits % 8)
+        and holds.refuses_name(tensor.name) is None
+    )
+
+
+def write_read(path: str | os.PathLike[str], model: Model, format: str, **options: Any) -> Model:
+    """``model`` written to ``path`` and opened again; asserts that writing left the model as it was.
+
+    >>> import numpy as np
+    >>> from holdall.model import model_of
+    >>> model = model_of({"w": np.ones(3, np.float32)})
+    >>> assert_same(model, write_read("/tmp/example.oinf", model, "oinf"))
+    """
+    before = _snapshot(model)
+    holdall.save(path, model, format=format, fsync=False, **options)
+    assert _snapshot(model) == before, "writing changed the model"
+    return holdall.open(path, format=format)
+
+
+def _snapshot(model: Model) -> tuple[Any, ...]:
+    tensors = [(t.name, str(t.dtype), t.shape, bytes(t.raw()) if t.has_data else None) for t in model.tensors]
+    entries = [(entry.key, repr(entry.value), entry.kind) for entry in model.metadata.entries]
+    return tensors, entries, dict(model.assets), repr(model.native)

@@ -1,0 +1,151 @@
+"""Damaged files by the thousand, and what a reader may do with one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import holdall
+from holdall.errors import FormatError, UnsupportedError
+from holdall.ledger import Ledger
+from holdall.model import Model
+
+__all__ = ["Sample", "changes", "exercise", "probe", "truncations"]
+
+T = TypeVar("T")
+
+_MAIN = ""  # the one file of a format that is not a folder
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The bytes of one small file, or of all files of a folder by relative name.
+
+    ``frame`` is, for each file, where its headers and tables are: the bytes worth damaging one by one.
+    """
+
+    files: Mapping[str, bytes]
+    frame: Mapping[str, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path, format: str | None = None) -> Sample:
+        """The file or folder at ``path``."""
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
+            files = {str(file.relative_to(path)): file.read_bytes() for file in inside}
+        else:
+            files = {_MAIN: path.read_bytes()}
+        with holdall.open(path, format=format) as model:
+            payloads = _payload_bytes(model)
+        return cls(files, {n: [at for at in range(len(data)) if at not in payloads] for n, data in files.items()})
+
+    @property
+    def size(self) -> int:
+        """All files together."""
+        return sum(map(len, self.files.values()))
+
+    def replaced(self, name: str, data: bytes) -> Sample:
+        """The same with other bytes in one file."""
+        return Sample({**self.files, name: data}, self.frame)
+
+    def openable(self, scratch: Path) -> bytes | Path:
+        """What ``holdall.open`` takes: bytes, or a folder that is made anew at ``scratch``."""
+        if list(self.files) == [_MAIN]:
+            return self.files[_MAIN]
+        shutil.rmtree(scratch, ignore_errors=True)
+        for name, data in self.files.items():
+            file = scratch / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        return scratch
+
+
+def _payload_bytes(model: Model) -> set[int]:
+    """The places of payload bytes, when they are all in the one file that was opened."""
+    ledger = model.ledger
+    if ledger is None or not model.sources or model.sources[0].is_folder:
+        return set()
+    owners = [owner for owner in ledger.owners if owner.kind == "payload"]
+    pairs = [pair for owner in owners for pair in zip(owner.starts.tolist(), owner.sizes.tolist(), strict=True)]
+    return {at for start, size in pairs for at in range(start, start + size)}
+
+
+def truncations(sample: Sample, cases: int) -> Iterator[tuple[str, Sample]]:
+    """The sample cut at every length, or at ``cases`` of them, the ends always among them."""
+    places = [(name, length) for name, data in sample.files.items() for length in range(len(data))]
+    for name, length in _some(places, cases):
+        yield f"{name} cut to {length} bytes", sample.replaced(name, sample.files[name][:length])
+
+
+def changes(sample: Sample, cases: int) -> Iterator[tuple[str, Sample]]:
+    """The sample with one byte of its frame changed: each bit flipped, all zero, all one; ``cases`` of them."""
+    edits = [
+        (name, at, value)
+        for name, data in sample.files.items()
+        for at in sample.frame.get(name, range(len(data)))
+        for value in sorted({*(data[at] ^ (1 << bit) for bit in range(8)), 0x00, 0xFF} - {data[at]})
+    ]
+    for name, at, value in _some(edits, cases):
+        changed = bytearray(sample.files[name])
+        changed[at] = value
+        what = f"{name} byte {at:#x}: {sample.files[name][at]:#04x} -> {value:#04x}"
+        yield what, sample.replaced(name, bytes(changed))
+
+
+def _some(cases: list[T], limit: int) -> list[T]:
+    if len(cases) <= limit:
+        return cases
+    chosen = random.Random(len(cases)).sample(range(1, len(cases) - 1), limit - 2)
+    return [cases[0], *(cases[place] for place in sorted(chosen)), cases[-1]]
+
+
+def probe(what: bytes | Path, format: str | None) -> bool:
+    """Do everything that reads to a file that may be damaged; True when it opened and all of it could be read.
+
+    FormatError (LimitError is one) and UnsupportedError are answers, anything else is a bug and passes
+    through. Opening and verifying must agree on the structure.
+    """
+    whole = True
+    try:
+        model = holdall.open(what, format=format)
+    except (FormatError, UnsupportedError):
+        whole = opened = False
+    else:
+        opened = True
+        with model:
+            whole = exercise(model)
+    structure = holdall.verify(what, level="structure", format=format)
+    assert structure.ok == opened, f"open {'accepts' if opened else 'refuses'} it, verify says {structure.findings}"
+    strict = holdall.verify(what, level="strict", format=format)
+    assert opened or not strict.ok, "open refuses it, verify at level strict does not"
+    return whole
+
+
+def exercise(model: Model) -> bool:
+    """Ask for everything an open model has; False when a damaged payload was met."""
+    whole = True
+    for tensor in model.tensors:
+        repr(tensor)
+        if tensor.has_data:
+            try:
+                assert len(tensor.raw()) == tensor.nbytes
+                with suppress(UnsupportedError):
+                    assert tensor.numpy().shape == tensor.shape
+            except FormatError:
+                whole = False
+    model.tensors.totals()
+    dict(model.metadata)
+    _ = model.sizevars, model.vocab, model.config
+    try:
+        dict(model.assets)
+    except (FormatError, UnsupportedError):
+        whole = False
+    if model.sources and isinstance(model.ledger, Ledger):
+        for start, stop in model.ledger.gaps(model.sources[0].size):
+            assert 0 <= start < stop <= model.sources[0].size
+    return whole
