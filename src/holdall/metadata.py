@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,20 +23,40 @@ class Entry:
 class Metadata(Mapping[str, Any]):
     """Ordered entries; as a mapping, a view in which the last of equal keys wins.
 
+    A reader whose entries are a document of their own gives a function that decodes it when it is first asked for.
+
     >>> meta = Metadata([Entry("a", 1, "u8"), Entry("a", 2, "u8")])
     >>> meta["a"], len(meta), len(meta.entries)
     (2, 1, 2)
     """
 
-    __slots__ = ("_last", "entries")
+    __slots__ = ("_entries", "_found", "_load")
 
-    def __init__(self, entries: Iterable[Entry] | Mapping[str, Any] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] | Mapping[str, Any] | Callable[[], Iterable[Entry]] = ()) -> None:
+        self._load: Callable[[], Iterable[Entry]] | None = None
+        self._entries: tuple[Entry, ...] = ()
+        self._found: dict[str, Entry] | None = None
         if isinstance(entries, Metadata):
             entries = entries.entries
         elif isinstance(entries, Mapping):
             entries = [Entry(key, value) for key, value in entries.items()]
-        self.entries: tuple[Entry, ...] = tuple(entries)
-        self._last = {entry.key: entry for entry in self.entries}
+        if callable(entries):
+            self._load = entries
+        else:
+            self._entries = tuple(entries)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries in the order of the file."""
+        if self._load is not None:
+            self._entries, self._load = tuple(self._load()), None
+        return self._entries
+
+    @property
+    def _last(self) -> dict[str, Entry]:
+        if self._found is None:
+            self._found = {entry.key: entry for entry in self.entries}
+        return self._found
 
     def __getitem__(self, key: str) -> Any:
         return self._last[key].value

@@ -90,7 +90,8 @@ class Tap:
     """A digest over ``start..stop``: a byte, the name of the tail before which it ends, or None, the end of the file.
 
     Late bytes inside the range: a crc32 is combined once they are made; other kinds must say ``reread``,
-    and the range is read back.
+    and the range is read back. ``every`` asks for a digest of every so many bytes instead of a single one: the
+    result is all of them, joined.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Tap:
     start: int
     stop: int | str | None
     reread: bool = False
+    every: int | None = None
 
 
 Piece: TypeAlias = Constant | Stream | Late
@@ -137,9 +139,18 @@ class Plan:
         """Add a piece after all others."""
         self.tails.append(Tail(name, needs, make, align))
 
-    def tap(self, name: str, kind: TapKind, start: int, stop: int | str | None, *, reread: bool = False) -> None:
+    def tap(
+        self,
+        name: str,
+        kind: TapKind,
+        start: int,
+        stop: int | str | None,
+        *,
+        reread: bool = False,
+        every: int | None = None,
+    ) -> None:
         """Digest a range as it passes; see :class:`Tap`."""
-        self.taps.append(Tap(name, kind, start, stop, reread))
+        self.taps.append(Tap(name, kind, start, stop, reread, every))
 
     def align(self, multiple: int) -> int:
         """Leave zeros up to the next multiple; returns the cursor."""
@@ -159,9 +170,10 @@ class Plan:
 
 @dataclass(slots=True)
 class FolderPlan:
-    """Several files by relative name, written in order into a fresh folder.
+    """Several files by relative name, written into a fresh folder.
 
-    Results of earlier files are known to later ones as ``"name/tap"``.
+    Results of earlier files are known to later ones as ``"name/tap"``, and their sizes as ``"name/size"``. Files of
+    which none needs a result of another are written at the same time.
     """
 
     files: dict[str, Plan] = field(default_factory=dict)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DEPTH", "KINDS", "DocumentError", "Rows", "decode", "encode", "rows"]
 
 DEPTH = 128
+_LONG = 200  # of a path in a message
 
 KINDS = ("nil", "a bool", "a bool", "an unsigned integer", "a negative integer", "a float", "text", "bytes",
          "an extension", "an array", "a map")  # fmt: skip
@@ -52,7 +53,7 @@ def decode(data: Buffer, *, depth: int = DEPTH, padded: bool = False) -> Any:
     data = bytes(data)
     status, end, at, path = kernels.msgpack_walk(data, 0, len(data), depth)
     if status:
-        raise _error(data, status, at, _place(data, path))
+        raise _error(data, status, at, "$", path)
     if any(data[end:]) if padded else end < len(data):
         raise DocumentError(end, f"{len(data) - end} more bytes follow the document")
     try:
@@ -133,28 +134,32 @@ def rows(
     if status:
         member = member_path(keys[column]) if column >= 0 else ""
         row = f"[{done}]" if path != "$" else ""
-        raise _error(data, status, at, f"{path}{row}{member}" + _place(data, inner)[1:])
+        raise _error(data, status, at, f"{path}{row}{member}", inner)
     found.stop = end
     return found
 
 
-def _place(data: bytes, path: Sequence[Step]) -> str:
-    text = "$"
-    for step in path:
+def _error(data: bytes, status: int, at: int, before: str, steps: Sequence[Step]) -> DocumentError:
+    """What is wrong at ``at``, reached by ``steps`` from the path ``before``."""
+    message = _REASONS[status]
+    if status == tokens.TWICE:
+        end = _text_end(data, at)
+        message = f"the map has the key {data[at:end].decode(errors='replace')!r} twice"
+        if steps:
+            steps = [*steps[:-1], (at, end - at)]  # the last step was to the key before it
+    return DocumentError(at, message, before + _place(data, steps))
+
+
+def _place(data: bytes, steps: Sequence[Step]) -> str:
+    text = ""
+    for step in steps:
+        if len(text) > _LONG:
+            return text + "..."
         if isinstance(step, int):
             text += f"[{step}]"
         elif step[1]:
             text += member_path(data[step[0] : step[0] + step[1]].decode(errors="replace"))
     return text
-
-
-def _error(data: bytes, status: int, at: int, path: str) -> DocumentError:
-    message = _REASONS[status]
-    if status == tokens.TWICE:
-        end, name = _text_end(data, at), ""
-        name = data[at:end].decode(errors="replace")
-        message = f"the map has the key {name!r} twice"
-    return DocumentError(at, message, path)
 
 
 def _text_end(data: bytes, at: int) -> int:

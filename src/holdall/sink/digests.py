@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from holdall.plan import Late, Plan, Tap
 
 __all__ = ["RunningTaps", "crc32_combine"]
+
+
+_LARGE = 512 << 10  # a share of a chunk that is worth a thread
 
 
 class Hash(Protocol):
@@ -22,13 +26,46 @@ class Hash(Protocol):
         """The value so far."""
 
 
-def new_hash(kind: str) -> Hash:
-    """A fresh hash of the kind that a tap names."""
+def new_hash(kind: str, size: int | None = None) -> Hash:
+    """A fresh hash of the kind that a tap names. One that is to see many bytes may divide them among the cores."""
     if kind == "sha256":
         return hashlib.sha256()
     from blake3 import blake3
 
-    return blake3()
+    return blake3(max_threads=blake3.AUTO) if size is None or size >= _LARGE else blake3()
+
+
+class Pages:
+    """A digest of every ``size`` bytes, the last ones being fewer; together they behave as one hash."""
+
+    def __init__(self, kind: str, size: int) -> None:
+        self._kind = kind
+        self._size = size
+        self._done: list[bytes] = []
+        self._open: Hash | None = None
+        self._held = 0  # bytes of the page that is open
+
+    def update(self, data: memoryview) -> None:
+        """Feed bytes, across as many pages as they are."""
+        at = 0
+        while at < len(data):
+            take = min(len(data) - at, self._size - self._held)
+            if self._open is None:
+                self._open = new_hash(self._kind, self._size)
+            self._open.update(data[at : at + take])
+            at, self._held = at + take, self._held + take
+            if self._held == self._size:
+                self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._done.append(self._open.digest())
+        self._open, self._held = None, 0
+
+    def digest(self) -> bytes:
+        """The digests of all pages, joined. Nothing is fed afterwards."""
+        self._close()
+        return b"".join(self._done)
 
 
 class _Running:
@@ -39,13 +76,19 @@ class _Running:
         self.start = tap.start
         self.stop = tap.stop if isinstance(tap.stop, int) else None  # None until the sink gets there
         self.lates = lates  # inside the range, in file order
-        self._hash = None if tap.kind == "crc32" else new_hash(tap.kind)
+        self._hash = None if tap.kind == "crc32" else new_hash(tap.kind, _span(tap))
+        self._pages = None if tap.every is None else Pages(tap.kind, tap.every)
         self._runs: list[tuple[int, int]] = [(0, 0)]  # crc and length of each stretch
         self._next_late = 0
 
     @property
     def by_reading_back(self) -> bool:
         return bool(self.lates) and self._hash is not None
+
+    def share(self, at: int, size: int) -> int:
+        """How many of ``size`` bytes from ``at`` on are to be digested."""
+        high = at + size if self.stop is None else min(at + size, self.stop)
+        return 0 if self.by_reading_back else max(0, high - max(at, self.start))
 
     def feed(self, at: int, data: memoryview) -> None:
         """Take the part of ``data``, written at ``at``, that lies in the range."""
@@ -54,7 +97,9 @@ class _Running:
         if low >= high or self.by_reading_back:
             return
         window = data[low - at : high - at]
-        if self._hash is not None:
+        if self._pages is not None:
+            self._pages.update(window)
+        elif self._hash is not None:
             self._hash.update(window)
         else:
             self._feed_crc(low, window)
@@ -82,10 +127,12 @@ class _Running:
         """The digest, once the range has passed and every late piece in it is made."""
         assert self.stop is not None
         if self.by_reading_back:
-            digest = new_hash(self.tap.kind)
+            digest = new_hash(self.tap.kind) if self.tap.every is None else Pages(self.tap.kind, self.tap.every)
             for chunk in read_back(self.start, self.stop):
                 digest.update(chunk)
             return digest.digest()
+        if self._pages is not None:
+            return self._pages.digest()
         if self._hash is not None:
             return self._hash.digest()
         from isal.isal_zlib import crc32
@@ -98,21 +145,32 @@ class _Running:
         return total
 
 
+def _span(tap: Tap) -> int | None:
+    """Bytes of the tap's range, where they are known."""
+    return tap.stop - tap.start if isinstance(tap.stop, int) else None
+
+
 class RunningTaps:
     """All taps of a plan, fed in file order."""
 
     def __init__(self, plan: Plan) -> None:
         lates = sorted((p for p in plan.pieces if isinstance(p, Late)), key=lambda late: late.offset)
-        self._taps = sorted((self._start(tap, lates) for tap in plan.taps), key=lambda tap: tap.start)
-        self._first = 0  # taps before this one are past their range
+        starts = [late.offset for late in lates]
+        ends = [late.offset + late.size for late in lates]  # ascending too: pieces do not overlap
+        self._taps = sorted((self._start(tap, lates, starts, ends) for tap in plan.taps), key=lambda tap: tap.start)
+        self._next = 0  # taps from this one on have not begun
+        self._active: list[_Running] = []  # the others, but for those past their range
         self.by_name = {running.tap.name: running for running in self._taps}
 
     @staticmethod
-    def _start(tap: Tap, lates: list[Late]) -> _Running:
-        stop = tap.stop if isinstance(tap.stop, int) else None  # an end that is not known lies after all late pieces
-        inside = [x for x in lates if x.offset + x.size > tap.start and (stop is None or x.offset < stop)]
+    def _start(tap: Tap, lates: list[Late], starts: list[int], ends: list[int]) -> _Running:
+        first = bisect_right(ends, tap.start)
+        # an end that is not known lies after all late pieces
+        last = bisect_left(starts, tap.stop) if isinstance(tap.stop, int) else len(lates)
+        inside = lates[first:last]
         if inside and tap.kind != "crc32" and not tap.reread:
             raise AssertionError(f"tap {tap.name!r} covers late bytes and does not say that it reads them back")
+        assert tap.every is None or tap.kind != "crc32", "pages are hashed, not summed"
         return _Running(tap, inside)
 
     def end(self, tail: str | None, at: int) -> None:
@@ -122,19 +180,31 @@ class RunningTaps:
                 running.stop = at
 
     def touching(self, at: int, size: int) -> list[_Running]:
-        """The taps that want bytes of ``at..at+size``."""
-        while self._first < len(self._taps):
-            stop = self._taps[self._first].stop
-            if stop is None or stop > at:
-                break
-            self._first += 1
-        found = []
-        for tap in self._taps[self._first :]:
-            if tap.start >= at + size:
-                break
-            if tap.stop is None or tap.stop > at:
-                found.append(tap)
-        return found
+        """The taps that want bytes of ``at..at+size``; ``at`` never goes back."""
+        while self._next < len(self._taps) and self._taps[self._next].start < at + size:
+            self._active.append(self._taps[self._next])
+            self._next += 1
+        self._active = [tap for tap in self._active if tap.stop is None or tap.stop > at]
+        return [tap for tap in self._active if tap.start < at + size]
+
+    def jobs(self, at: int, data: memoryview) -> list[Callable[[], None]]:
+        """What is to be done with ``data``, written at ``at``: large shares apart, so that cores can divide them.
+
+        All jobs must be done before the next bytes come.
+        """
+        large: list[_Running] = []
+        small: list[_Running] = []
+        for tap in self.touching(at, len(data)):
+            share = tap.share(at, len(data))
+            if share:
+                (large if share >= _LARGE else small).append(tap)
+
+        def feed_small() -> None:
+            for tap in small:
+                tap.feed(at, data)
+
+        jobs: list[Callable[[], None]] = [partial(tap.feed, at, data) for tap in large]
+        return [*jobs, feed_small] if small else jobs
 
 
 @lru_cache(maxsize=256)

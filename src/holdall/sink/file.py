@@ -8,9 +8,10 @@ import os
 import secrets
 import shutil
 import stat
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,21 @@ Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where k
 _SMALL = 256 << 10  # payloads up to this are gathered into one write
 _ZEROS = memoryview(bytes(1 << 16))
 _AHEAD = 2  # reads under way while a chunk is being written
+_FILES = 4  # of a folder, written at the same time
 
 
 def write_file(
-    path: str | os.PathLike[str], plan: Plan, *, fsync: bool = True, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    plan: Plan,
+    *,
+    fsync: bool = True,
+    progress: Progress | None = None,
+    approve: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write ``plan`` to ``path``. The old file stands until the new one is whole; on any error it stays."""
+    """Write ``plan`` to ``path``. The old file stands until the new one is whole; on any error it stays.
+
+    ``approve`` is shown the new file before it takes the place of the old one, and may raise.
+    """
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
@@ -50,6 +60,8 @@ def write_file(
                 os.fsync(fd)
         finally:
             os.close(fd)
+        if approve is not None:
+            approve(part)
         os.replace(part, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -72,22 +84,16 @@ def write_folder(
     part = _part_name(target)
     part.mkdir()
     known: dict[str, Any] = {}
-    done = 0
+    tally = None if progress is None else _Tally(progress, total)
     try:
-        for name, file in plan.files.items():
-            member = part.joinpath(*contained(name))
-            member.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(member, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            try:
-                base = done
-                step = None if progress is None else lambda n, _, base=base: progress(base + n, total)
-                results = _Writer(fd, file, known, step).run()
-                done += os.fstat(fd).st_size
-                if fsync:
-                    os.fsync(fd)
-            finally:
-                os.close(fd)
-            known.update({f"{name}/{key}": value for key, value in results.items()})
+        for wave in _waves(plan):
+            with ThreadPoolExecutor(min(len(wave), _FILES), "holdall-file") as pool:
+                members = [
+                    (name, pool.submit(_write_member, part, name, plan.files[name], known, tally, fsync))
+                    for name in wave
+                ]
+            for name, member in members:
+                known.update({f"{name}/{key}": value for key, value in member.result().items()})
         if fsync:
             for folder in {part, *(part.joinpath(*contained(name)).parent for name in plan.files)}:
                 _sync_folder(folder)
@@ -97,6 +103,57 @@ def write_folder(
         raise
     if fsync:
         _sync_folder(target.parent)
+
+
+def _waves(plan: FolderPlan) -> Iterator[list[str]]:
+    """The files in order, in groups of which none needs a result of another of the same group."""
+    wave: list[str] = []
+    for name, file in plan.files.items():
+        pieces = (*(piece for piece in file.pieces if isinstance(piece, Late)), *file.tails)
+        owners = {need[:at] for piece in pieces for need in piece.needs for at, c in enumerate(need) if c == "/"}
+        if not owners.isdisjoint(wave):
+            yield wave
+            wave = []
+        wave.append(name)
+    if wave:
+        yield wave
+
+
+def _write_member(
+    folder: Path, name: str, plan: Plan, known: Mapping[str, Any], tally: _Tally | None, fsync: bool
+) -> dict[str, Any]:
+    """Write one file of a folder; returns its results and its size."""
+    path = folder.joinpath(*contained(name))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        progress = None if tally is None else tally.member(name)
+        results = dict(_Writer(fd, plan, known, progress).run())
+        if fsync:
+            os.fsync(fd)
+        return {**results, "size": os.fstat(fd).st_size}
+    finally:
+        os.close(fd)
+
+
+class _Tally:
+    """The progress of several files written at the same time, added up."""
+
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        self._progress = progress
+        self._total = total
+        self._done: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def member(self, name: str) -> Progress:
+        """The progress to be told of one file."""
+
+        def step(done: int, _: int | None) -> None:
+            with self._lock:
+                self._done[name] = done
+                self._progress(sum(self._done.values()), self._total)
+
+        return step
 
 
 def _part_name(target: Path) -> Path:
@@ -128,13 +185,14 @@ class _Writer:
         self._known = known
         self._progress = progress
         self._taps = RunningTaps(plan)
+        self._hashing = ThreadPoolExecutor(os.cpu_count() or 1, "holdall-hash")
         self._at = 0
         self._batch = bytearray()
 
     def run(self) -> Mapping[str, Any]:
         """Write everything; returns the results of this plan."""
         plan = self._plan
-        with ThreadPoolExecutor(_AHEAD, "holdall-read") as pool:
+        with ThreadPoolExecutor(_AHEAD, "holdall-read") as pool, self._hashing:
             for piece in plan.pieces:
                 self._zeros(piece.offset - self._position)
                 match piece:
@@ -151,9 +209,9 @@ class _Writer:
                 if self._position != piece.offset + piece.size:
                     wrong = f"{self._position - piece.offset} bytes came for a piece of {piece.size} at {piece.offset}"
                     raise ContentError(f"the plan does not hold: {wrong}")
-        self._zeros(plan.cursor - self._position)
-        self._flush()
-        self._finish()
+            self._zeros(plan.cursor - self._position)
+            self._flush()
+            self._finish()
         return {name: result for name, result in self._results.items() if name not in self._known}
 
     @property
@@ -186,7 +244,7 @@ class _Writer:
         if isinstance(payload, Held):
             for chunk in payload.chunks():
                 self._put(chunk)
-        elif isinstance(payload, Range):
+        elif type(payload) is Range:  # a kind of it may have to see its bytes pass
             if not self._copy_in_kernel(payload):
                 for chunk in _read_ahead(payload, pool):
                     self._put(chunk)
@@ -215,9 +273,20 @@ class _Writer:
         return True
 
     def _put(self, data: memoryview) -> None:
-        for tap in self._taps.touching(self._at, len(data)):
-            tap.feed(self._at, data)
-        _write_all(self._fd, data, self._at)
+        """Write one chunk while its digests are taken, and be done with both."""
+        jobs = self._taps.jobs(self._at, data)
+        if len(data) < _SMALL or not jobs:
+            for job in jobs:
+                job()
+            _write_all(self._fd, data, self._at)
+        else:
+            under_way = [self._hashing.submit(job) for job in jobs]
+            try:
+                _write_all(self._fd, data, self._at)
+            finally:
+                wait(under_way)
+            for job_done in under_way:
+                job_done.result()
         self._advance(len(data))
 
     def _advance(self, count: int) -> None:
