@@ -66,7 +66,7 @@ def write(folder: str, size: int) -> dict[str, Any]:
     from holdall.payload import Made
 
     count = 16
-    each = size // count // PIECE * PIECE
+    each = -(-size // (count * PIECE)) * PIECE
 
     def floats(number: int) -> Made:
         return Made(each, lambda: (np.full(PIECE // 4, number + at, np.float32) for at in range(each // PIECE)))
