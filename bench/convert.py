@@ -49,7 +49,7 @@ def main() -> None:
         folder = Path(scratch) / "sharded"
         in_fresh_process(MAKE, str(folder), str(args.gb))
         shards = sorted(str(path) for path in folder.glob("*.safetensors"))
-        size = sum(os.path.getsize(path) for path in shards)
+        size = sum(Path(path).stat().st_size for path in shards)
         rows = []
         for fsync in (False, True):
 

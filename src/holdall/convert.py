@@ -129,7 +129,7 @@ def convert(
         )
         job = _Job(models, target, settings, changes, report, limits or DEFAULT_LIMITS)
         untouched = not (options or metadata or quantize or dedup or split)
-        plan = job.restored() if untouched else None
+        plan = (job.copied() or job.restored()) if untouched else None
         if plan is None:
             model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
             plan = job.split_plan(model, split, Path(dst).name) if split else target.plan(model, settings)
@@ -160,6 +160,20 @@ class _Job:
         self.changes = changes
         self.report = report
         self.limits = limits
+
+    def copied(self) -> Plan | None:
+        """The file as it is, when it is of the target's format already and nothing was asked for."""
+        model = self.models[0]
+        if len(self.models) > 1 or model.format != self.target.name or self.changes or len(model.sources) > 1:
+            return None
+        source = model.sources[0]
+        if source.is_folder:
+            return None
+        plan = Plan()
+        plan.stream(Range(source, 0, source.size))
+        self.report.changes.append(f"is {self.target.name} already: copied as it is")
+        self._count(model)
+        return plan
 
     # -- the way back -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,246 @@
+"""Conversion: what changes on the way, what is lost, carried, restored, refused, and left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import numpy as oracle
+
+import holdall
+from holdall import oinf
+from holdall.errors import ContentError, FormatError, UnsupportedError
+from holdall.model import Model
+from holdall.tensor import Tensor
+
+W = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def rich(tmp_path: Path) -> Path:
+    """An OINF file with everything that safetensors has no place for."""
+    model = oinf.model(
+        {
+            "w": W,
+            "q": oinf.TensorSpec(np.arange(-4, 5), "i4"),
+            "scaled": oinf.TensorSpec(np.arange(6, dtype=np.int8), quant=oinf.QuantParams([0.5])),
+            "later": oinf.Uninitialized("f32", (3, 4)),
+        },
+        sizevars={"B": 4},
+        metadata={"mode": "fast", "n": 300, "grid": np.arange(4, dtype=np.int16)},
+    )
+    holdall.save(tmp_path / "rich.oinf", model)
+    return tmp_path / "rich.oinf"
+
+
+def test_the_target_is_plain_for_others(rich: Path, tmp_path: Path) -> None:
+    report = holdall.convert(rich, tmp_path / "x.safetensors")
+    assert report.lossless
+    assert {loss.name: loss.fate for loss in report.losses}["q"] == "opaque"
+    loaded = oracle.load_file(tmp_path / "x.safetensors")
+    assert loaded["w"].tobytes() == W.tobytes()
+    assert loaded["q"].dtype == np.uint8
+    with holdall.open(tmp_path / "x.safetensors") as model:
+        assert model.metadata["mode"] == "fast"
+        assert model.metadata["n"] == "300"
+        assert model.sizevars == {"B": 4}  # answered by the carried original
+
+
+def test_the_way_back_is_exact(rich: Path, tmp_path: Path) -> None:
+    holdall.convert(rich, tmp_path / "x.safetensors")
+    report = holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf")
+    assert report.restored == "bytes"
+    assert (tmp_path / "back.oinf").read_bytes() == rich.read_bytes()
+
+
+def test_changed_payloads_restore_everything_else(rich: Path, tmp_path: Path) -> None:
+    holdall.convert(rich, tmp_path / "x.safetensors")
+    with holdall.open(tmp_path / "x.safetensors") as model:
+        tensors = {name: model[name] for name in model}
+        tensors["w"] = Tensor.of("w", W.astype(np.float16))
+        holdall.save(tmp_path / "y.safetensors", Model(tensors.values(), metadata=model.metadata))
+    report = holdall.convert(tmp_path / "y.safetensors", tmp_path / "back.oinf")
+    assert report.restored == "content"
+    with holdall.open(tmp_path / "back.oinf") as back:
+        assert str(back["w"].dtype) == "f16"
+        assert back.sizevars == {"B": 4}
+        assert back.metadata.kind("n") == "u16"
+        assert not back["later"].has_data
+        assert isinstance(back["scaled"].native, oinf.QuantParams)
+
+
+def test_values_changed_under_the_same_type_are_the_new_values(rich: Path, tmp_path: Path) -> None:
+    holdall.convert(rich, tmp_path / "x.safetensors")
+    with holdall.open(tmp_path / "x.safetensors") as model:
+        tensors = {**dict(model), "w": Tensor.of("w", W + 1)}
+        holdall.save(tmp_path / "y.safetensors", Model(tensors.values(), metadata=model.metadata))
+    holdall.convert(tmp_path / "y.safetensors", tmp_path / "back.oinf")
+    assert holdall.verify(tmp_path / "back.oinf", level="strict").ok
+    with holdall.open(tmp_path / "back.oinf") as back:
+        assert np.array_equal(back["w"].numpy(), W + 1)
+        assert back["q"].numpy().tolist() == list(range(-4, 5))
+
+
+def test_no_carry_says_what_is_gone(rich: Path, tmp_path: Path) -> None:
+    report = holdall.convert(rich, tmp_path / "x.safetensors", carry=False)
+    assert not report.lossless
+    assert {loss.name for loss in report.losses if loss.fate == "lost"} >= {"later"}
+    with holdall.open(tmp_path / "x.safetensors") as model:
+        assert "holdall.skeleton" not in model.metadata
+
+
+def test_strict_refuses_before_writing(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="strict was asked for"):
+        holdall.convert(rich, tmp_path / "x.safetensors", strict=True)
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_a_target_without_a_free_place_stops_with_the_list(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match=r"no free-form place.*--no-carry"):
+        holdall.convert(rich, tmp_path / "x.gptrsten")
+    assert list(tmp_path.glob("*.gptrsten")) == []
+
+
+def test_what_is_native_needs_no_skeleton(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "plain.oinf", {"a": W, "b": W[0]})
+    report = holdall.convert(tmp_path / "plain.oinf", tmp_path / "x.safetensors")
+    assert (report.losses, report.skeleton_bytes) == ([], 0)
+    holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf")
+    assert (tmp_path / "back.oinf").read_bytes() == (tmp_path / "plain.oinf").read_bytes()
+
+
+def test_choosing_renaming_casting(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"model.w": W, "model.b": W[0], "other": W})
+    report = holdall.convert(
+        tmp_path / "a.oinf",
+        tmp_path / "b.safetensors",
+        include=["model.*"],
+        rename=["s/^model[.]//"],
+        cast=["*.w=bf16"],
+    )
+    assert report.tensors == 2
+    with holdall.open(tmp_path / "b.safetensors") as model:
+        assert {name: str(model[name].dtype) for name in model} == {"w": "bf16", "b": "f32"}
+
+
+def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"a": W, "b": W})
+    with pytest.raises(ContentError, match="two tensors would be called 'x'"):
+        holdall.convert(tmp_path / "a.oinf", tmp_path / "b.oinf", rename=["s/./x/"])
+
+
+def test_merging_and_splitting(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"a": W, "c": W[1]}, metadata={"k": 1, "same": 2})
+    holdall.save(tmp_path / "b.oinf", {"b": W[0]}, metadata={"k": 3, "same": 2})
+    report = holdall.convert([tmp_path / "a.oinf", tmp_path / "b.oinf"], tmp_path / "ab.safetensors", carry=False)
+    assert ("k", "lost") in {(loss.name, loss.fate) for loss in report.losses}
+    with holdall.open(tmp_path / "ab.safetensors") as model:
+        assert sorted(model) == ["a", "b", "c"]
+    holdall.convert(tmp_path / "ab.safetensors", tmp_path / "parts", format="oinf", split=W.nbytes)
+    parts = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert parts == ["parts-00001-of-00002.oinf", "parts-00002-of-00002.oinf"]
+    with pytest.raises(ContentError, match="two tensors would be called 'a'"):
+        holdall.convert([tmp_path / "a.oinf", tmp_path / "a.oinf"], tmp_path / "x.oinf")
+
+
+def test_equal_tensors_are_stored_once_where_the_target_can(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"a": W, "b": W, "c": W + 1})
+    report = holdall.convert(tmp_path / "a.oinf", tmp_path / "a.mcf", dedup=True, carry=False)
+    assert report.changes == ["'b' shares the bytes of 'a'"]
+    with holdall.open(tmp_path / "a.mcf") as model:
+        assert model["a"].offset == model["b"].offset != model["c"].offset
+        assert np.array_equal(model["b"].numpy(), W)
+
+
+def test_dry_run_knows_the_exact_size(rich: Path, tmp_path: Path) -> None:
+    planned = holdall.convert(rich, tmp_path / "x.safetensors", dry_run=True)
+    assert not (tmp_path / "x.safetensors").exists()
+    holdall.convert(rich, tmp_path / "x.safetensors")
+    assert planned.size == (tmp_path / "x.safetensors").stat().st_size
+
+
+def test_a_file_of_the_format_already_is_copied(rich: Path, tmp_path: Path) -> None:
+    holdall.convert(rich, tmp_path / "copy.oinf")
+    assert (tmp_path / "copy.oinf").read_bytes() == rich.read_bytes()
+
+
+def test_source_and_destination_may_be_one_file(rich: Path) -> None:
+    holdall.convert(rich, rich, include=["w"])
+    with holdall.open(rich) as model:
+        assert list(model) == ["w"]
+        assert np.array_equal(model["w"].numpy(), W)
+
+
+def test_a_refused_cast_leaves_nothing(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"a": np.array([300], np.int32)})
+    (tmp_path / "b.oinf").write_bytes(b"old")
+    with pytest.raises(ContentError, match="'a'"):
+        holdall.convert(tmp_path / "a.oinf", tmp_path / "b.oinf", cast="i8")
+    assert (tmp_path / "b.oinf").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.oinf", "b.oinf"]
+
+
+def test_a_hostile_skeleton_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    oracle.save_file({"w": W}, tmp_path / "x.safetensors", metadata={"holdall.skeleton": "AAAA"})
+    with pytest.raises(FormatError, match="skeleton"):
+        holdall.convert(tmp_path / "x.safetensors", tmp_path / "x.oinf")
+    with holdall.open(tmp_path / "x.safetensors") as model, pytest.raises(FormatError):
+        _ = model.config
+
+
+def test_unknown_options_are_refused(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="has no option 'colour'"):
+        holdall.convert(rich, tmp_path / "x.oinf", colour=1)
+
+
+# A conversion in a process of its own, slow enough to be interrupted anywhere.
+_SLOW = """
+import sys, time, holdall
+holdall.convert(sys.argv[1], sys.argv[2], cast="bf16", progress=lambda *_: time.sleep(0.001))
+"""
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "large.safetensors"
+    holdall.save(path, {f"t{n}": np.full((256, 1024), n, np.float32) for n in range(100)}, fsync=False)
+    return path
+
+
+def test_ctrl_c_leaves_nothing_behind(large: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdall", "convert", str(large), str(tmp_path / "out.oinf"), "--cast", "bf16"]
+    for delay in (0.2, 0.3, 0.45):
+        process = subprocess.Popen(command, env=_environment(), stderr=subprocess.PIPE)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        finished = (tmp_path / "out.oinf").exists()
+        assert list(tmp_path.glob(".*.part")) == []
+        if finished:
+            assert holdall.verify(tmp_path / "out.oinf").ok
+            (tmp_path / "out.oinf").unlink()
+
+
+def test_killed_at_any_moment_the_destination_is_whole_or_absent(large: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.oinf"
+    moments = np.random.default_rng(7).uniform(0.15, 0.75, 24)
+    for moment in moments:
+        process = subprocess.Popen([sys.executable, "-c", _SLOW, str(large), str(target)], env=_environment())
+        time.sleep(moment)
+        process.kill()
+        process.wait()
+        if target.exists():
+            assert holdall.verify(target, level="strict").ok
+            target.unlink()
+    for leftover in tmp_path.glob(".*.part"):
+        leftover.unlink()
