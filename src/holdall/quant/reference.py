@@ -143,10 +143,10 @@ def _quantize_rows(
         # A scale this small has no finite reciprocal; the reference then writes the lowest code everywhere, only its
         # 4-bit blocks leave the padding alone.
         lost = (step > 0) & np.isinf(F32(1) / step)
-        everywhere = np.broadcast_to(lost, q.shape)
+        lowest = np.full_like(q, -int(qmax))
         if bits == 4 and not super_blocks:
-            everywhere = everywhere & (_lanes(np.ones_like(values), lanes_per_row) > 0)
-        q[everywhere] = -int(qmax)
+            lowest *= _lanes(np.ones_like(values), lanes_per_row).astype(np.int8)
+        q = np.where(lost, lowest, q)
     stored = q.T.reshape(rows, lanes_per_row, BLOCK)[:, :blocks]
     digits = stored[..., None].view(np.uint8) >> np.arange(bits, dtype=np.uint8) & 1
     codes[...] = np.packbits(digits.reshape(rows, blocks, -1), axis=-1, bitorder="little")
