@@ -94,7 +94,7 @@ class Format(ABC):
 
         Such a file carries no skeleton either. None, for all other files: everything is written or refused.
         """
-        return None  # noqa: RET501 - the contract is a mapping or None
+        return None
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
