@@ -33,12 +33,14 @@ class Examination:
     ledger: Ledger
     format: Format | None = None
     model: Model | None = None
+    owned: bool = True  # False: the source is the caller's, and stays open
 
     def close(self) -> None:
-        """Let go of the files."""
-        if self.model is not None:
-            self.model.close()
-        self.source.close()
+        """Let go of the files that were opened here."""
+        sources = (self.source, *(self.model.sources if self.model is not None else ()))
+        for source in sources:
+            if self.owned or source is not self.source:
+                source.close()
 
     def __enter__(self) -> Examination:
         return self
@@ -66,7 +68,7 @@ def examine(
     source = source_of(what, map=mmap)
     report = Report(source.name, format, level)
     check = Check(limits=limits or DEFAULT_LIMITS, report=report)
-    seen = Examination(source, check, report, Ledger())
+    seen = Examination(source, check, report, Ledger(), owned=not isinstance(what, Source))
     try:
         with check.scope():
             seen.format = registry.find(format) if format is not None else registry.detect(source)

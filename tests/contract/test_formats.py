@@ -5,7 +5,7 @@ from holdall.testing import FormatContract
 from tests.contract.demands import DEMANDS
 from tests.golden import ROOT
 
-_CORPUS = {"gptrs-checkpoint": ("gptrs", "chk_"), "gptrs-archive": ("gptrs", "ten_")}
+_CORPUS = {"gptrs-checkpoint": ("gptrs", "chk_"), "gptrs-archive": ("gptrs", "ten_"), "aeroset": ("aero", "")}
 
 
 def _contract(name: str) -> type[FormatContract]:

@@ -165,9 +165,11 @@ class FormatContract:
             return self.write(folder, "large", self.prepare(model))
 
     def _good_files(self) -> list[Path]:
-        if self.corpus is None:
-            return []
-        return corpus.good_files(self.corpus, self.described.suffixes, self.corpus_prefix)
+        return [] if self.corpus is None else corpus.good_files(*self._corpus(), sets=self.described.folder)
+
+    def _corpus(self, kind: str = "") -> tuple[Path, tuple[str, ...], str]:
+        assert self.corpus is not None
+        return self.corpus / kind, self.described.suffixes, self.corpus_prefix
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -344,13 +346,11 @@ class FormatContract:
 
     def test_odd_files_of_the_corpus_are_answered_in_words(self, tmp_path: Path) -> None:
         if self.corpus is not None:
-            for path in corpus.good_files(self.corpus / "odd", self.described.suffixes, self.corpus_prefix):
+            for path in corpus.good_files(*self._corpus("odd"), sets=self.described.folder):
                 probe(path, None)
 
     def test_bad_files_of_the_corpus_are_refused_quickly(self) -> None:
-        files = [] if self.corpus is None else corpus.bad_files(
-            self.corpus, self.described.suffixes, self.corpus_prefix
-        )  # fmt: skip
+        files = [] if self.corpus is None else corpus.bad_files(*self._corpus(), sets=self.described.folder)
         wrong = []
         for path, stage, demand, cost in isolated(_refuse_all, files):
             if corpus.STAGES.index(stage) > corpus.STAGES.index(demand):

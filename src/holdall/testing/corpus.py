@@ -1,11 +1,12 @@
 """A corpus of files beside a format: good ones, ``bad/`` ones with the rule each breaks, ``odd/`` ones.
 
-A bad file has a ``.reason.txt`` whose label says how early it must be refused::
+Sets of files stand in folders of their own, and are given by their main file. A bad file, or the folder of a bad
+set, has a ``.reason.txt`` whose label says how early it must be refused::
 
     [must-reject]  must_reject_by: open   upstream stage: store open      open() raises
                    must_reject_by: read   upstream stage: tensor read     at the latest, reading the tensor raises
     expected: reject  must_reject_by: validate                            at the latest, verify() is not ok
-    [strict-only]                                                         verify(level="strict") is not ok
+    [strict-only]  must_reject_by: strict-only                            verify(level="strict") is not ok
     [contested]                                                           verify(level="strict") warns
 """
 
@@ -32,6 +33,7 @@ _LABELS: tuple[tuple[str, Stage], ...] = (
     (r"^must_reject_by: open", "open"),
     (r"^must_reject_by: read", "read"),
     (r"^must_reject_by: validate", "full"),
+    (r"^must_reject_by: strict-only", "strict"),
     (r"^upstream stage: (store )?open", "open"),
     (r"^upstream stage: tensor", "read"),
     (r"^upstream stage: ", "full"),
@@ -64,14 +66,26 @@ def refused_at(path: Path, format: str | None = None) -> Stage:
     return "warning" if any(finding.severity == "warning" for finding in strict.findings) else "never"
 
 
-def good_files(corpus: Path, suffixes: Collection[str], prefix: str = "") -> list[Path]:
-    """The files of a corpus that must open and verify."""
-    return sorted(path for path in corpus.glob(prefix + "*") if path.is_file() and path.name.endswith(tuple(suffixes)))
+def good_files(corpus: Path, suffixes: Collection[str], prefix: str = "", *, sets: bool = False) -> list[Path]:
+    """The files of a corpus that must open and verify; of sets, the main files."""
+    found = corpus.glob(f"{prefix}*/*") if sets else corpus.glob(f"{prefix}*")
+    files = [path for path in found if path.is_file() and path.name.endswith(tuple(suffixes))]
+    return sorted(path for path in files if path.parent.name not in ("bad", "odd") or path.parent == corpus)
 
 
-def bad_files(corpus: Path, suffixes: Collection[str], prefix: str = "") -> list[tuple[Path, Stage]]:
+def bad_files(
+    corpus: Path, suffixes: Collection[str], prefix: str = "", *, sets: bool = False
+) -> list[tuple[Path, Stage]]:
     """The files that must be refused, each with the stage by which."""
-    files = good_files(corpus / "bad", suffixes, prefix)
-    reasons = [(path, (path.with_suffix(".reason.txt"), Path(f"{path}.reason.txt"))) for path in files]
-    found = [(path, next((text for text in texts if text.exists()), None)) for path, texts in reasons]
-    return [(path, demanded(text.read_text())) for path, text in found if text is not None]
+    bad = corpus / "bad"
+    if sets:
+        files = [path for path in bad.glob(f"{prefix}*/**/*") if path.name.endswith(tuple(suffixes))]
+    else:
+        files = good_files(bad, suffixes, prefix)
+    found = []
+    for path in sorted(files):
+        named = bad / path.relative_to(bad).parts[0]
+        reason = next((t for t in (named.with_suffix(".reason.txt"), Path(f"{named}.reason.txt")) if t.exists()), None)
+        if reason is not None:
+            found.append((path, demanded(reason.read_text())))
+    return found
