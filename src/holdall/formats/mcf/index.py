@@ -316,10 +316,17 @@ class _Reader:
             self.check.fail(rules.FLAG, 32, message)
         rows = (blocks & possible).nonzero()[0]
         first = self.entries["dim_off"][rows].astype(np.int64)
-        columns = (dtypes[rows], self.dims[first], self.dims[first + 1])
-        keys = list(zip(*(column.tolist() for column in columns), strict=True))
-        sizes = {key: METHODS[key[0]].blocks(key[1:]).size for key in set(keys)}  # many tensors have few shapes
-        needed[rows] = [sizes[key] for key in keys]
+        high, low = self.dims[first], self.dims[first + 1]
+        small = (high | low) < _U64(1 << 28)
+        # Many tensors have few shapes: type and both dims as one number, so that each is reckoned once.
+        keys = (dtypes[rows].astype(_U64) << _U64(56) | high << _U64(28) | low)[small]
+        found, where = np.unique(keys, return_inverse=True)
+        mask = (1 << 28) - 1
+        sizes = [METHODS[key >> 56].blocks((key >> 28 & mask, key & mask)).size for key in found.tolist()]
+        needed[rows[small]] = np.array(sizes, _U64)[where]
+        for row in (~small).nonzero()[0].tolist():
+            method = METHODS[int(dtypes[rows[row]])]
+            needed[rows[row]] = method.blocks((int(high[row]), int(low[row]))).size
 
     # -- the records ------------------------------------------------------------------------------------------------
 
