@@ -10,8 +10,8 @@ import holdall
 
 def test_header_fields_have_offset_bytes_name_and_value(cli, model_path):
     shown = cli("explain", "--hex", model_path).output
-    assert "00000000  4f 49 4e 46 00           magic            OINF." in shown
-    assert "00000015  05 00 00 00              n_tensors        5" in shown
+    assert "00000000  4f 49 4e 46 00           magic               OINF." in shown
+    assert "00000015  05 00 00 00              n_tensors           5" in shown
     assert "tensor 0 layers.0.b" in shown
     assert "Map" not in shown
 
@@ -52,7 +52,7 @@ def test_output_stays_bounded(cli, tmp_path, more):
 def test_a_damaged_file_is_explained_as_far_as_it_goes(cli, broken_path):
     shown = cli("explain", broken_path)
     assert shown.exit_code == 1
-    assert "magic            OINF." in shown.output
+    assert "magic               OINF." in shown.output
     assert "UNKNOWN" in shown.output
     assert "oinf.header.file_size" in shown.output
 
@@ -63,3 +63,9 @@ def test_a_file_of_no_known_format_is_all_unknown(cli, tmp_path):
     facts = json.loads(cli("explain", "--json", path).output)
     assert facts["totals"] == {"unknown": {"ranges": 1, "bytes": 5}}
     assert facts["findings"][0]["rule"] == "core.format"
+
+
+def test_bytes_without_fields_are_dumped(cli, model_path):
+    shown = cli("explain", "--hex", "--table", "metadata", model_path).output
+    assert "04 00 00 00 6d 6c 70" not in shown
+    assert "03 00 00 00 6d 6c 70 00                          ....mlp." in shown

@@ -61,6 +61,8 @@ def test_values_take_one_line():
     assert value_text(list(range(10**5)), 30).endswith("…")
     assert value_text(b"\x00" * 100, 30) == "100 bytes: 000000000000000000…"
     assert value_text(True, 10) == "True"
+    assert value_text({"d": 1, "deep": {"x": [1, 2]}}, 60) == "{d: 1, deep: {x: [1, 2]}}"
+    assert len(value_text({str(n): n for n in range(10**5)}, 60)) == 60
 
 
 def test_plain_values_are_json():

@@ -104,21 +104,32 @@ def _record_lines(seen: Examination, record: Record) -> Iterator[str]:
 
 
 def _field_lines(field: FieldRow) -> Iterator[str]:
-    name = f"{clean(field.name):<16}" if field.name else ""
-    text = _value(field)
-    first = field.data[:_BYTES].hex(" ")
-    yield f"  {field.offset:08x}  {first:<{3 * _BYTES}} {name} {text}".rstrip()
-    for at in range(_BYTES, len(field.data), _BYTES):
-        yield f"  {field.offset + at:08x}  {field.data[at : at + _BYTES].hex(' ')}"
+    if field.name:
+        yield f"  {field.offset:08x}  {_hex(field, 0, _BYTES)}  {clean(field.name):<18}  {_value(field)}".rstrip()
+        yield from (
+            f"  {field.offset + at:08x}  {_hex(field, at, _BYTES)}".rstrip() for at in _places(field, _BYTES)[1:]
+        )
+    else:  # bytes without fields: a plain dump, twice as wide
+        for at in _places(field, 2 * _BYTES):
+            shown = _printable(field.data[at : at + 2 * _BYTES])
+            yield f"  {field.offset + at:08x}  {_hex(field, at, 2 * _BYTES)}  {shown}"
     if field.size > len(field.data):
-        yield f"            … {field.size - len(field.data):,} bytes more"
+        yield f"            … {plural(field.size - len(field.data), 'more byte')}"
+
+
+def _places(field: FieldRow, step: int) -> range:
+    return range(0, len(field.data), step)
+
+
+def _hex(field: FieldRow, at: int, count: int) -> str:
+    return field.data[at : at + count].hex(" ").ljust(3 * count - 1)
 
 
 def _value(field: FieldRow) -> str:
     value, room = field.value, max(20, width() - 58)
     if isinstance(value, bool) or not isinstance(value, int):
         if value is None:
-            return _printable(field.data)
+            return _printable(field.data[:_BYTES])
         if isinstance(value, bytes):
             return _printable(value) if any(value) else "zeros"
         return value_text(repr(value) if isinstance(value, str) else value, room)

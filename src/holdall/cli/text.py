@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 __all__ = ["clean", "count_text", "percent", "plain", "plural", "shape_text", "shorten", "size_text", "value_text"]
@@ -107,6 +108,11 @@ def value_text(value: Any, width: int) -> str:
     if isinstance(value, (list, tuple)):
         text = ", ".join(value_text(item, width) for item in value[: width // 2 + 1])
         return shorten(f"[{text}]", width) if len(text) < width else shorten(f"[{text}", width)
+    if isinstance(value, dict):  # as many items as have room: a value may be a whole document
+        items = ", ".join(
+            f"{value_text(k, width)}: {value_text(v, width)}" for k, v in islice(value.items(), width // 4)
+        )
+        return shorten(f"{{{items}}}", width) if len(value) <= width // 4 else shorten(f"{{{items}, …", width)
     return shorten(repr(value), width)
 
 

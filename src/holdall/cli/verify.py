@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdall.check import Finding, Level, Report
+    from holdall.profiles import Profile
     from holdall.stats import TensorStats
     from holdall.tensor import Tensor
 
@@ -28,16 +30,21 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option("--level", type=click.Choice(["structure", "full", "strict"]), default="full", show_default=True,
               help="structure reads no payload, full adds all hashes, strict every must-be-zero.")  # fmt: skip
+@click.option("--profile", metavar="NAME",
+              help="Also check that it is this model: all-MiniLM-L6-v2, or a BERT config.json.")  # fmt: skip
 @click.option("--stats", is_flag=True, help="Add count, min, max, mean, median, std and a histogram of each tensor.")
 @reading
-def verify(files: tuple[str, ...], level: Level, stats: bool, reading: Reading) -> None:
+def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: bool, reading: Reading) -> None:
     """Check each FILE and list all findings, with rule and byte. Exits 1 when a file is not ok."""
+    wanted = None if profile is None else _profile(profile)
 
     def act(path: str, number: int) -> bool:
         from holdall.api import verify as check
 
         with progress(f"verifying {clean(path)}") as told:
             report = check(path, level=level, format=reading.format, limits=reading.limits, progress=told)
+        if wanted is not None and report.format is not None:
+            report.findings += _against(wanted, path, reading)
         if reading.json:
             facts = _facts(report)
             if stats and report.ok:
@@ -53,6 +60,32 @@ def verify(files: tuple[str, ...], level: Level, stats: bool, reading: Reading) 
         return report.ok
 
     each_file(files, act)
+
+
+def _profile(name: str) -> Profile:
+    """The profile of that name, or the one that follows from the configuration in that file."""
+    from holdall import profiles
+    from holdall.documents.json import DocumentError, decode
+
+    try:
+        if not name.endswith(".json"):
+            return profiles.load(name)
+        config = decode(Path(name).read_bytes()).value
+        return profiles.from_config(config if isinstance(config, dict) else {}, name=name)
+    except (ContentError, DocumentError, OSError, UnsupportedError) as error:
+        raise click.BadParameter(f"--profile {name}: {error}") from None
+
+
+def _against(profile: Profile, path: str, reading: Reading) -> list[Finding]:
+    """What the file lacks of the profile; nothing when it cannot be opened, which the report says already."""
+    from holdall import profiles
+    from holdall.api import open_model
+
+    try:
+        with open_model(path, format=reading.format, limits=reading.limits) as model:
+            return profiles.check(model, profile)
+    except (FormatError, UnsupportedError):
+        return []
 
 
 def _verdict(report: Report) -> str:
