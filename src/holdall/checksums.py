@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["crc32_of"]
 
-_SEGMENT = 4 << 20  # what one thread sums at a time; the sums are combined in order
-_PIECE = 256 << 10  # what it reads at a time: small enough to be summed while still in the cache
+_SEGMENT = 8 << 20  # what one thread sums at a time; the sums are combined in order
+_PIECE = 1 << 20  # what it reads at a time: small enough to be summed while still in the cache
 
 
-def crc32_of(source: Source, start: int, stop: int, tick: Callable[[int], None] | None = None) -> int:
+def crc32_of(source: Source, start: int, stop: int, tick: Callable[[int], None] = lambda count: None) -> int:
     """The CRC-32 of bytes ``start..stop``; ``tick`` is told how many more bytes have been through.
 
     >>> import zlib
@@ -27,32 +28,36 @@ def crc32_of(source: Source, start: int, stop: int, tick: Callable[[int], None] 
     """
     from holdall.sink.digests import crc32_combine
 
-    if stop - start <= _SEGMENT:
-        total = _segment(source, start, stop)
-        if tick is not None:
-            tick(stop - start)
-        return total
-    workers = min(4, os.cpu_count() or 1)
+    workers = min(4, os.cpu_count() or 1, -(-(stop - start) // _SEGMENT) or 1)
+    buffers: SimpleQueue[memoryview] = SimpleQueue()
+    for _ in range(workers):
+        buffers.put(memoryview(bytearray(min(_PIECE, stop - start))))
+    starts = iter(range(start, stop, _SEGMENT))
     total = 0
     running: deque[tuple[Future[int], int]] = deque()
     with ThreadPoolExecutor(workers, "holdall-crc") as pool:
-        starts = iter(range(start, stop, _SEGMENT))
         while True:
             while len(running) <= 2 * workers and (at := next(starts, None)) is not None:
                 end = min(at + _SEGMENT, stop)
-                running.append((pool.submit(_segment, source, at, end), end - at))
+                running.append((pool.submit(_segment, source, at, end, buffers), end - at))
             if not running:
                 return total
             part, length = running.popleft()
             total = crc32_combine(total, part.result(), length)
-            if tick is not None:
-                tick(length)
+            tick(length)
 
 
-def _segment(source: Source, start: int, stop: int) -> int:
+def _segment(source: Source, start: int, stop: int, buffers: SimpleQueue[memoryview]) -> int:
     from isal.isal_zlib import crc32
 
-    total = 0
-    for piece in source.chunks(start, stop - start, _PIECE):
-        total = crc32(piece, total)
-    return total
+    buffer = buffers.get()
+    try:
+        total = 0
+        while start < stop:
+            piece = buffer[: min(len(buffer), stop - start)]
+            source.read_into(start, piece)
+            total = crc32(piece, total)
+            start += len(piece)
+        return total
+    finally:
+        buffers.put(buffer)

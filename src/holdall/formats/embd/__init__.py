@@ -87,6 +87,14 @@ class Embd(Format):
 
         return plan(model, options)
 
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """All metadata, in the sequential layout: the C++ loader has no place for it."""
+        from holdall.formats.embd.write import layout_of
+
+        if layout_of(model, options) != "sequential":
+            return None
+        return dict.fromkeys(model.metadata, "the sequential layout has no metadata")
+
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The checksums of tensor data and file, in one pass."""
         from holdall.formats.embd.audit import audit

