@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 _BYTES = 8  # hex bytes on a line
+_OWNERS = 200  # tables and regions whose bytes are shown
 
 
 @click.command(epilog="Example: holdall explain model.oinf --table tensor --limit 3")
@@ -41,7 +42,8 @@ def explain(file: str, only_map: bool, only_hex: bool, wanted: str | None, limit
                 raise UnsupportedError(f"{path}: is a folder; explain one of its files")
             owners = _owners(seen, wanted)
             show_hex, show_map = only_hex or not only_map, only_map or not only_hex
-            spans = [span for span in file_map(seen.ledger, seen.source) if wanted is None or span.owner in owners]
+            chosen = set(map(id, owners))
+            spans = [span for span in file_map(seen.ledger, seen.source) if wanted is None or id(span.owner) in chosen]
             if reading.json:
                 emit_json(_facts(seen, owners if show_hex else [], spans if show_map else [], limit))
                 return seen.report.ok
@@ -81,7 +83,7 @@ def _title(seen: Examination) -> None:
 
 
 def _show_hex(seen: Examination, owners: list[Owner], limit: int, asked: bool) -> None:
-    for owner in owners:
+    for owner in owners[:_OWNERS]:
         if owner.kind == "payload" and not asked:
             continue  # the map shows them
         total = int(owner.sizes.sum()) if len(owner) else 0
@@ -93,6 +95,8 @@ def _show_hex(seen: Examination, owners: list[Owner], limit: int, asked: bool) -
             emit(_record_lines(seen, record))
         if len(owner) > limit:
             click.echo(f"  … and {len(owner) - limit:,} more; --limit N shows more")
+    if len(owners) > _OWNERS:
+        click.echo(f"… and {len(owners) - _OWNERS:,} more tables and regions; --table NAME shows one")
 
 
 def _record_lines(seen: Examination, record: Record) -> Iterator[str]:
@@ -212,13 +216,18 @@ def _totals(spans: list[Span]) -> dict[str, tuple[int, int]]:
 
 
 def _facts(seen: Examination, owners: list[Owner], spans: list[Span], limit: int) -> dict[str, Any]:
-    shown = [record for owner in owners for record in islice(records(owner), limit) if record.owner.kind != "payload"]
+    shown = [
+        record
+        for owner in owners[:_OWNERS]
+        for record in islice(records(owner), limit)
+        if record.owner.kind != "payload"
+    ]
     return {
         "path": seen.source.name,
         "format": seen.report.format,
         "size": seen.source.size,
         "records": [_record_facts(seen, record) for record in shown],
-        "records_omitted": sum(max(0, len(owner) - limit) for owner in owners if owner.kind != "payload"),
+        "records_omitted": sum(len(owner) for owner in owners if owner.kind != "payload") - len(shown),
         "map": [_span_facts(span) for span in spans[: limit * 5]],
         "map_omitted": max(0, len(spans) - limit * 5),
         "totals": {kind: {"ranges": n, "bytes": nbytes} for kind, (n, nbytes) in _totals(spans).items()},

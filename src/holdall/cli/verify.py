@@ -48,14 +48,14 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
         if reading.json:
             facts = _facts(report)
             if stats and report.ok:
-                facts["stats"] = [_stats_facts(tensor, found) for tensor, found in _stats(path, reading)]
+                facts["stats"] = [_stats_facts(tensor, found) for tensor, found in _all_stats(path, reading)]
             emit_json(facts)
         else:
             click.echo(_verdict(report))
             emit(line for finding in report.findings for line in finding_lines(finding))
             emit(f"  … and {count:,} more of {clean(rule)}" for rule, count in report.suppressed.items())
             if stats and report.ok:
-                for tensor, found in _stats(path, reading):
+                for tensor, found in _all_stats(path, reading):
                     emit(_stats_lines(tensor, found))
         return report.ok
 
@@ -138,23 +138,37 @@ def _facts(report: Report) -> dict[str, Any]:
 # -- statistics -------------------------------------------------------------------------------------------------------
 
 
-def _stats(path: str, reading: Reading) -> Iterator[tuple[Tensor, TensorStats | str]]:
-    """Each tensor with its statistics, or with why it has none."""
+def _all_stats(path: str, reading: Reading) -> list[tuple[Tensor, TensorStats | str]]:
+    """The statistics of all tensors, gathered before any is printed: a bar and lines do not mix."""
+    gathered = []
+    with progress(f"statistics of {clean(path)}") as told:
+        done = 0
+        for tensor, found, total in _stats(path, reading):
+            gathered.append((tensor, found))
+            done += tensor.nbytes
+            if told is not None:
+                told(done, total)
+    return gathered
+
+
+def _stats(path: str, reading: Reading) -> Iterator[tuple[Tensor, TensorStats | str, int]]:
+    """Each tensor with its statistics, or with why it has none, and the bytes of them all."""
     from holdall.api import open_model
     from holdall.stats import tensor_stats
 
     # Read, not mapped: memory must not grow with the file.
     with open_model(path, format=reading.format, limits=reading.limits, mmap=False) as model:
+        total = model.nbytes
         for tensor in model.tensors:
             if not tensor.has_data:
-                yield tensor, "no data"
+                yield tensor, "no data", total
                 continue
             try:
-                yield tensor, tensor_stats(tensor)
+                yield tensor, tensor_stats(tensor), total
             except FormatError:
                 raise
             except (ContentError, UnsupportedError) as error:
-                yield tensor, str(error)
+                yield tensor, str(error), total
 
 
 _FIELDS = ("count", "nan", "inf", "min", "max", "mean", "median", "std")
