@@ -62,12 +62,12 @@ class Ledger:
         """One record of a fixed layout."""
         self._add("record", layout.name, [start], [layout.size], layout, None)
 
-    def table(self, layout: Layout, start: int, count: int) -> None:
+    def table(self, layout: Layout, start: int, count: int, label: Callable[[int], str] | None = None) -> None:
         """``count`` records of a fixed layout, one after the other."""
         import numpy as np
 
         starts = np.arange(count, dtype=np.uint64) * np.uint64(layout.size) + np.uint64(start)
-        self._add("table", layout.name, starts, np.full(count, layout.size, np.uint64), layout, None)
+        self._add("table", layout.name, starts, np.full(count, layout.size, np.uint64), layout, label)
 
     def entries(self, columns: Columns, label: Callable[[int], str] | None = None) -> None:
         """The entries that a scan walked."""

@@ -94,6 +94,7 @@ class _Reader:
         self.check = check
         self.ledger = ledger
         self.at = index.offset
+        self.names: list[str] = []
         self.bytes = memoryview(bytearray(index.size))
         source.read_into(index.offset, self.bytes)
 
@@ -132,6 +133,9 @@ class _Reader:
             native_of=None if records is None else records.of,
         )  # fmt: skip
 
+    def _label(self, row: int) -> str:
+        return self.names[row] if self.names else str(row)  # a damaged index has no names
+
     def _rows(self, ok: NDArray[np.bool_], rule: Any, message: Callable[[int], str]) -> None:
         """A rule on every entry; the message is completed by the tensor's name."""
         self.check.rows(
@@ -162,7 +166,7 @@ class _Reader:
         if head.flags & ~(NAMES_SORTED | NAMES_UTF8):
             check.note(rules.INDEX_FLAGS, at + 4, f"mcf: TensorIndex: flags {head.flags:#x} have unknown bits")
         self.ledger.record(INDEX, at)
-        self.ledger.table(ENTRY, at + head.entries_off, head.tensor_count)
+        self.ledger.table(ENTRY, at + head.entries_off, head.tensor_count, self._label)
         self.ledger.region("dims", at + head.dims_off, 8 * head.dims_count)
         self.ledger.region("tensor names", at + head.strings_off, head.strings_size)
         return head

@@ -26,7 +26,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     header = read_header(source, check, ledger)
     sections: tuple[Section, ...] = ()
     with check.scope():
-        sections = read_directory(source, header, check)
+        sections = read_directory(source, header, check, ledger)
     native = McfNative(header.minor, header.flags, sections, check.limits)
     assets: dict[str, Payload] = {}
     for section in sections:
@@ -65,7 +65,11 @@ def _metadata(native: McfNative, ledger: Ledger) -> Metadata:
         return Metadata()
     ledger.record(MODELINFO, section.offset)
     head = MODELINFO.read(section.data, 0)
+    start, stop = MODELINFO.size, section.size
     if head.kv_count:
         ledger.table(KV, section.offset + head.kv_off, head.kv_count)
-    ledger.region("model info texts", section.offset + MODELINFO.size, section.size - MODELINFO.size)
+        end = head.kv_off + head.kv_count * KV.size
+        ledger.region("model info texts", section.offset + end, section.size - end)
+        stop = max(start, head.kv_off)
+    ledger.region("model info texts", section.offset + start, stop - start)
     return info.metadata()

@@ -126,11 +126,10 @@ def read_header(source: Source, check: Check, ledger: Ledger) -> SimpleNamespace
     ledger.record(HEADER, 0)
     if header.header_size > HEADER.size:
         ledger.region("header extension", HEADER.size, header.header_size - HEADER.size)
-    ledger.table(SECTION, start, count)
     return header
 
 
-def read_directory(source: Source, header: SimpleNamespace, check: Check) -> tuple[Section, ...]:
+def read_directory(source: Source, header: SimpleNamespace, check: Check, ledger: Ledger) -> tuple[Section, ...]:
     """The sections in directory order, each proven to lie in the file and to share no byte with another."""
     import numpy as np
 
@@ -138,6 +137,7 @@ def read_directory(source: Source, header: SimpleNamespace, check: Check) -> tup
     check.limit("sections", count, start, "mcf: sections")
     table = SECTION.table(source.read(start, count * SECTION.size), 0, count)
     types, offsets, sizes = table["type"], table["offset"], table["size"]
+    ledger.table(SECTION, start, count, lambda row: section_name(int(types[row])))
 
     def locate(row: int) -> int:
         return int(start + row * SECTION.size)
