@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from holdall.check import Check, Rule
     from holdall.ledger import Ledger
     from holdall.model import Model
+    from holdall.payload import Payload
     from holdall.plan import FolderPlan, Plan
     from holdall.source import Source
 
-__all__ = ["Format", "Holds", "Option", "Tick"]
+__all__ = ["Format", "Holds", "Option", "Patch", "Tick"]
 
 Tick = Callable[[int], None]  # told how many more payload bytes an audit has been through
 
@@ -39,6 +40,7 @@ class Holds:
     metadata: bool = True
     assets: bool = False
     free_text: bool = False  # metadata takes any key with plain ASCII text, so that a skeleton can travel
+    own_metadata: bool = False  # the writer states entries of its own, so that nothing comes back as it went
     text_bytes: int | None = None  # the longest text that one metadata value holds
     names: str = "any text"
     refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
@@ -54,6 +56,15 @@ class Option:
     default: Any
     help: str
     choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A damaged stretch of a file, and the payload that belongs there."""
+
+    start: int
+    payload: Payload
+    message: str  # what is damaged
 
 
 class Format(ABC):
@@ -99,6 +110,10 @@ class Format(ABC):
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
         return None
+
+    def patches(self, model: Model, copy: Model, tick: Tick) -> list[Patch]:
+        """What of ``copy`` makes the damaged file of ``model`` whole; raises where the copy cannot."""
+        raise UnsupportedError(f"{self.name}: has no hashes of small ranges to repair by")
 
     def facet(self, name: str, model: Model) -> Any:
         """What the model holds under a facet's name ("sizevars", "vocab", "config"); None where it holds none."""

@@ -89,23 +89,30 @@ def _fifth_bits(blocks: NDArray[Any], at: int) -> NDArray[Any]:
 
 
 def _q4_0(blocks: NDArray[Any]) -> NDArray[Any]:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).astype("f4") - 8)
+    values: NDArray[Any] = _half(blocks, 0) * (_nibbles(blocks[:, 2:]).astype("f4") - 8)
+    return values
 
 
 def _q4_1(blocks: NDArray[Any]) -> NDArray[Any]:
-    return _half(blocks, 0) * _nibbles(blocks[:, 4:]).astype("f4") + _half(blocks, 2)
+    values: NDArray[Any] = _half(blocks, 0) * _nibbles(blocks[:, 4:]).astype("f4") + _half(blocks, 2)
+    return values
 
 
 def _q5_0(blocks: NDArray[Any]) -> NDArray[Any]:
-    return _half(blocks, 0) * ((_nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)).astype("f4") - 16)
+    values: NDArray[Any] = _half(blocks, 0) * ((_nibbles(blocks[:, 6:]) | _fifth_bits(blocks, 2)).astype("f4") - 16)
+    return values
 
 
 def _q5_1(blocks: NDArray[Any]) -> NDArray[Any]:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)).astype("f4") + _half(blocks, 2)
+    values: NDArray[Any] = _half(blocks, 0) * (_nibbles(blocks[:, 8:]) | _fifth_bits(blocks, 4)).astype("f4") + _half(
+        blocks, 2
+    )
+    return values
 
 
 def _q8_0(blocks: NDArray[Any]) -> NDArray[Any]:
-    return _half(blocks, 0) * blocks[:, 2:].view("i1").astype("f4")
+    values: NDArray[Any] = _half(blocks, 0) * blocks[:, 2:].view("i1").astype("f4")
+    return values
 
 
 _DECODERS: Mapping[str, Callable[[NDArray[Any]], NDArray[Any]]] = {

@@ -121,9 +121,7 @@ class _Running:
                     self._next_late += 1
                     self._runs.append((0, 0))
 
-    def result(
-        self, late_bytes: Callable[[str], bytes], read_back: Callable[[int, int], Iterator[memoryview]]
-    ) -> Any:
+    def result(self, late_bytes: Callable[[str], bytes], read_back: Callable[[int, int], Iterator[memoryview]]) -> Any:
         """The digest, once the range has passed and every late piece in it is made."""
         assert self.stop is not None
         if self.by_reading_back:

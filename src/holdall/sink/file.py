@@ -109,8 +109,9 @@ def _waves(plan: FolderPlan) -> Iterator[list[str]]:
     """The files in order, in groups of which none needs a result of another of the same group."""
     wave: list[str] = []
     for name, file in plan.files.items():
-        pieces = (*(piece for piece in file.pieces if isinstance(piece, Late)), *file.tails)
-        owners = {need[:at] for piece in pieces for need in piece.needs for at, c in enumerate(need) if c == "/"}
+        needs = {need for piece in file.pieces if isinstance(piece, Late) for need in piece.needs}
+        needs.update(need for tail in file.tails for need in tail.needs)
+        owners = {need[:at] for need in needs for at, letter in enumerate(need) if letter == "/"}
         if not owners.isdisjoint(wave):
             yield wave
             wave = []

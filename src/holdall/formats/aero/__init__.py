@@ -1,11 +1,11 @@
-"""AERO 0.1: chunks with BLAKE3 hashes, a MessagePack index, shards, and hashes of pages, tensors and the control region."""
+"""AERO 0.1: hashed chunks, a MessagePack index, shards, and hashes of pages, tensors and the control region."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdall.format import Format, Holds, Option, Tick
+from holdall.format import Format, Holds, Option, Patch, Tick
 from holdall.formats.aero.layout import CODE_OF, MAGIC, MAX_RANK
 from holdall.formats.aero.rules import RULES
 
@@ -41,6 +41,7 @@ HOLDS = Holds(
     dtypes=_dtypes(),
     max_rank=MAX_RANK,
     free_text=True,
+    own_metadata=True,
     names="1 to 4096 bytes of UTF-8",
     refuses_name=_refuses_name,
     refuses_metadata=_refuses_metadata,
@@ -88,6 +89,12 @@ class Aero(Format):
         from holdall.formats.aero.audit import audit
 
         audit(model, check, tick)
+
+    def patches(self, model: Model, copy: Model, tick: Tick) -> list[Patch]:
+        """Damaged pages, or tensors or chunks where there are no page hashes."""
+        from holdall.formats.aero.repair import patches
+
+        return patches(model, copy, tick)
 
 
 FORMAT = Aero()

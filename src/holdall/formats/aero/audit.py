@@ -58,8 +58,8 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
     bare = [shard.name for shard in shards if shard.length and shard.name not in pages]
     if bare:
         check.note(rules.NO_PAGES, None, f"aero: {len(bare)} of {len(shards)} shards have no page hashes (PHSH)")
-    if table is not None and not table.index.hashed.all():
-        count = int((~table.index.hashed).sum())
+    if table is not None and not table.tidx.hashed.all():
+        count = int((~table.tidx.hashed).sum())
         check.note(rules.NO_TENSOR_HASH, None, f"aero: {count} of {len(table)} tensors have no hash of their own")
 
 
@@ -83,9 +83,9 @@ def survey(native: AeroNative, table: AeroTable | None, pages: dict[str, Pages],
         taps.append(Tap(f"shard {shard.index}", "blake3", shard.offset, stop))
         if shard.name in pages and shard.length:
             taps.append(Tap(f"pages {shard.index}", "blake3", shard.offset, stop, every=pages[shard.name].page_size))
-    rows: list[int] = [] if table is None else (table.index.hashed & table.present).nonzero()[0].tolist()
+    rows: list[int] = [] if table is None else (table.tidx.hashed & table.present).nonzero()[0].tolist()
     if table is not None:
-        starts, sizes = table.offsets, table.index.stored
+        starts, sizes = table.offsets, table.tidx.stored
         taps += [Tap(f"tensor {r}", "blake3", int(starts[r]), int(starts[r]) + int(sizes[r])) for r in rows]
     found = digest_ranges(native.container.source, taps, tick)
     hit = _Tensors(table)
@@ -119,11 +119,11 @@ def _damaged_pages(pages: Pages, found: bytes, hit: _Tensors) -> list[Damage]:
 
 
 def _damaged_tensor(table: AeroTable, row: int, found: bytes) -> Damage | None:
-    digest = table.index.digest(row)
+    digest = table.tidx.digest(row)
     if digest is None or digest == found:
         return None
-    message = f"{table.index.what(row)}: its BLAKE3 is {found.hex()}, hash_b3 says {digest.hex()}"
-    start, size = int(table.offsets[row]), int(table.index.stored[row])
+    message = f"{table.tidx.what(row)}: its BLAKE3 is {found.hex()}, hash_b3 says {digest.hex()}"
+    start, size = int(table.offsets[row]), int(table.tidx.stored[row])
     return Damage(rules.TENSOR_HASH, start, size, digest, message)
 
 
@@ -136,9 +136,9 @@ class _Tensors:
         self._ends: list[int] = []
         if table is None:
             return
-        used = (table.present & (table.index.stored > 0)).nonzero()[0]
+        used = (table.present & (table.tidx.stored > 0)).nonzero()[0]
         order = used[np.argsort(table.offsets[used], kind="stable")]
-        ends = table.offsets[order] + table.index.stored[order]
+        ends = table.offsets[order] + table.tidx.stored[order]
         self._names = [table.names[row] for row in order.tolist()]
         self._starts = table.offsets[order].tolist()
         self._ends = np.maximum.accumulate(ends).tolist() if len(ends) else []

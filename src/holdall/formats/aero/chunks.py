@@ -208,7 +208,7 @@ def _chunks(source: Source, header: SimpleNamespace, chunks: Chunks, check: Chec
     inside = (offsets <= size) & (lengths <= size - np.minimum(offsets, size))
     check.rows(
         inside, rules.PLACE, lambda row: _entry_at(header, row, "chunk_offset"),
-        lambda row: f"{what(row)}: {lengths[row]} bytes at {offsets[row]} run past the end of the file at {source.size}",
+        lambda row: f"{what(row)}: {lengths[row]} bytes at {offsets[row]} run past the file's end at {source.size}",
     )  # fmt: skip
     codes = fourccs(table)
     packed = (table["chunk_flags"] & COMPRESSED) != 0

@@ -21,7 +21,7 @@ from holdall.tensor import Tensor
 
 __all__ = ["Documents", "Placement", "documents_of", "metadata_breach", "name_breach", "place"]
 
-# -- what a file can hold -----------------------------------------------------------------------------------------------
+# -- what a file can hold ---------------------------------------------------------------------------------------------
 
 
 def name_breach(name: str) -> str | None:
@@ -70,7 +70,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     raise ContentError(f"JSON has no {type(value).__name__}")
 
 
-# -- placing tensors ----------------------------------------------------------------------------------------------------
+# -- placing tensors --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _entry(tensor: Tensor, quants: Mapping[int, int]) -> dict[str, Any]:
     return entry
 
 
-# -- documents ----------------------------------------------------------------------------------------------------------
+# -- documents --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def _quants(model: Model, meta: dict[str, Any]) -> dict[int, int]:
     """quant_id by ggml type; descriptors join the metadata when it has none and they are needed."""
     stored = meta.get("quant_descriptors")
     if isinstance(stored, list):
-        found = {}
+        found: dict[int, int] = {}
         for row in stored:
             params = row.get("params") if isinstance(row, dict) else None
             if isinstance(params, dict) and isinstance(params.get("ggml_type"), int) and isinstance(row.get("id"), int):

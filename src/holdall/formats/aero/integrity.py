@@ -44,7 +44,9 @@ def check_control(container: Container, check: Check) -> None:
     ranges = _covered(container, chunk, document.get("covered_ranges"), check)
     found = _digest_of_ranges(container, ranges)
     if found != digest:
-        message = f"aero: header, TOC or string table were changed: their BLAKE3 is {found.hex()}, IHSH has {digest.hex()}"
+        message = (
+            f"aero: header, TOC or string table were changed: their BLAKE3 is {found.hex()}, IHSH has {digest.hex()}"
+        )
         check.fail(rules.CONTROL, chunk.offset, message)
 
 
@@ -53,8 +55,8 @@ def _covered(container: Container, chunk: Chunk, stored: Any, check: Check) -> l
     size = container.source.size
     ranges: list[tuple[int, int]] = []
     for pair in stored if isinstance(stored, list) else [None]:
-        good = isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)
-        if not good or not 0 <= pair[0] < pair[1] <= size:
+        whole = isinstance(pair, list) and len(pair) == 2 and all(type(number) is int for number in pair)
+        if pair is None or not whole or not 0 <= pair[0] < pair[1] <= size:
             message = f"aero: {chunk.what}: covered_ranges has {pair!r}, no range of the {size} bytes"
             check.fail(rules.CONTROL, chunk.offset, message)
         ranges.append((pair[0], pair[1]))
@@ -96,7 +98,7 @@ def _digest_of_ranges(container: Container, ranges: list[tuple[int, int]]) -> by
         data = bytearray(source.read(start, stop - start))
         for row in range(len(container.chunks)):
             at = first + row * ENTRY.size - start
-            if 0 <= at + 32 and at < len(data):
+            if at + 32 >= 0 and at < len(data):
                 low, high = max(0, at), min(len(data), at + 32)
                 data[low:high] = bytes(high - low)
         running.update(data)

@@ -90,8 +90,7 @@ class Proven(Range):
         from blake3 import blake3
 
         running = blake3()
-        for start in range(0, self.size, piece):
-            taken = memoryview(self.source.read(self.offset + start, min(piece, self.size - start)))
+        for taken in Range.chunks(self, piece):
             running.update(taken)
             yield taken
         running.update(self.source.read(self.offset + self.size, self.stored - self.size))
@@ -112,7 +111,7 @@ class AeroTable(ColumnTable):
     """The tensors of one file. Those whose shard is not in it have no data."""
 
     def __init__(self, source: Source, index: Index, offsets: NDArray[np.uint64], stored: NDArray[np.bool_]) -> None:
-        self.index = index
+        self.tidx = index
         self.offsets = offsets
         self.present = stored
         super().__init__(
@@ -122,16 +121,16 @@ class AeroTable(ColumnTable):
 
     def tensor(self, row: int) -> Tensor:
         tensor = super().tensor(row)
-        digest = self.index.digest(row)
+        digest = self.tidx.digest(row)
         payload = tensor.payload
         if digest is not None and isinstance(payload, Range):
-            stored = int(self.index.stored[row])
+            stored = int(self.tidx.stored[row])
             tensor.payload = Proven(payload.source, payload.offset, payload.size, digest, stored, tensor.name)
         return tensor
 
     def native_of(self, row: int) -> TensorNative:
         """What only AERO has of the tensor in ``row``."""
-        index = self.index
+        index = self.tidx
         digest = index.digest(row)
         return TensorNative(
             index.number("flags", row) or 0,
@@ -143,8 +142,8 @@ class AeroTable(ColumnTable):
         )
 
 
-def read(source: Source, check: Check, ledger: Ledger) -> Model:
-    """The model in ``source``."""
+def read(source: Source, check: Check, ledger: Ledger, *, in_set: bool = False) -> Model:
+    """The model in ``source``. ``in_set`` says that it is the index of a set, whose shards are elsewhere."""
     container = open_container(source, check, ledger)
     tensors: TensorTable = ListTable([])
     _own_metadata(container, ledger)
@@ -154,7 +153,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     if check.abandoned > before:  # the shards belong to somebody even when it is not known to whom
         _own(container, "shard", container.chunks.rows(WTSH), ledger)
     if check.collecting:
-        _documents(container, tensors, check)
+        _documents(container, tensors, check, in_set)
         with check.scope():
             integrity.check_control(container, check)
     return Model(
@@ -221,7 +220,7 @@ def _own(container: Container, name: str, rows: list[int], ledger: Ledger) -> No
     ledger.payloads(name, table["chunk_offset"], table["chunk_length"], lambda n: label[rows[n]])
 
 
-def _documents(container: Container, tensors: TensorTable, check: Check) -> None:
+def _documents(container: Container, tensors: TensorTable, check: Check, in_set: bool) -> None:
     """What verification looks at beyond the index: the documents, the types, and where the shards are."""
     found = None
     with check.scope():
@@ -230,12 +229,12 @@ def _documents(container: Container, tensors: TensorTable, check: Check) -> None
         found = manifest.manifest_map(container, check)
     if not isinstance(tensors, AeroTable):
         return
-    index = tensors.index
+    index = tensors.tidx
     codes = index.rows.value("dtype")
     known = np.isin(codes, np.array([*DTYPES, PACKED], np.uint64))
     with check.scope():
         check.rows(known, rules.DTYPE, index.where, lambda row: f"{index.what(row)}: dtype {codes[row]} is unknown")
-    if tensors.present.all():
+    if in_set or tensors.present.all():
         return
     with check.scope():
         if manifest.is_set_index(container, found):

@@ -14,7 +14,9 @@ VERSION: Final = Rule("aero.header.version", "the version is 0.1")
 FLAGS: Final = Rule("aero.header.flags", "file_flags is 0")
 RESERVED: Final = Rule("aero.reserved", "reserved fields are 0", "strict")
 
-TOC: Final = Rule("aero.toc.place", "the table of contents lies inside the file, after the header, and holds its entries")
+TOC: Final = Rule(
+    "aero.toc.place", "the table of contents lies inside the file, after the header, and holds its entries"
+)
 STRINGS: Final = Rule("aero.strings.place", "the string table lies inside the file, apart from header and TOC")
 NAME: Final = Rule("aero.chunk.name", "chunk names are UTF-8 without NUL, inside the string table, of reasonable size")
 PLACE: Final = Rule("aero.chunk.place", "chunks lie inside the file")
@@ -35,7 +37,9 @@ MANIFEST: Final = Rule("aero.mmsg", "MMSG is one MessagePack map without duplica
 
 INDEX: Final = Rule("aero.tidx.missing", "the file has a TIDX chunk")
 MSGPACK: Final = Rule("aero.tidx.msgpack", "TIDX is one MessagePack map with a list of maps called tensors")
-FIELD: Final = Rule("aero.tidx.field", "TIDX entries have name, dtype, shape, shard_id, data_off and data_len, typed so")
+FIELD: Final = Rule(
+    "aero.tidx.field", "TIDX entries have name, dtype, shape, shard_id, data_off and data_len, typed so"
+)
 TENSOR_NAME: Final = Rule("aero.tidx.name", "tensor names are 1 to 4096 bytes and unique")
 RANK: Final = Rule("aero.tidx.rank", "tensors have at most 32 dimensions")
 DTYPE: Final = Rule("aero.tidx.dtype", "dtype is 0 to 12 or 0x8000", "structure")

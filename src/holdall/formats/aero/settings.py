@@ -8,7 +8,7 @@ from typing import Any
 
 from holdall.errors import ContentError
 from holdall.formats.aero.layout import IHSH, PHSH
-from holdall.formats.aero.read import AeroNative
+from holdall.formats.aero.read import AeroNative, AeroTable
 from holdall.model import Model
 
 __all__ = ["Settings", "settings_of"]
@@ -34,8 +34,8 @@ def settings_of(model: Model, options: Mapping[str, Any]) -> Settings:
     native = model.native if isinstance(model.native, AeroNative) else None
     tensor_hash, page, control = options["tensor_hash"], options["page_hash"], options["control_hash"]
     if tensor_hash is None:
-        index = getattr(model.tensors, "index", None)
-        tensor_hash = index is not None and bool(index.hashed.any())
+        table = model.tensors
+        tensor_hash = isinstance(table, AeroTable) and bool(table.tidx.hashed.any())
     if page is None:
         page = bool(native and native.chunks.rows(PHSH))
     if control is None:

@@ -291,4 +291,3 @@ def _block(stored: Stored) -> tuple[int, int]:
     if isinstance(stored, Blocks):
         return stored.block_bytes, stored.elements
     return (1, 1) if isinstance(stored, Opaque) else (getattr(stored, "bits", 8) // 8, 1)
-

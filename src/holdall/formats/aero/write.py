@@ -7,7 +7,7 @@ of contents, while its bytes follow the last shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -54,6 +54,9 @@ _ROLES = {IHSH: "control_integrity", MJSN: "json", MMSG: "manifest", TIDX: "tens
 _FLAGS = {IHSH: OPTIONAL, MJSN: 0, MMSG: COMPRESSED, TIDX: COMPRESSED | IS_INDEX, WTSH: MMAP_CRITICAL, PHSH: OPTIONAL}
 
 
+_MakeIndex = Callable[[Sequence[str]], bytes]  # the content of TIDX, given the hashes of its tensors in hex
+
+
 @dataclass(slots=True)
 class _Part:
     """One row of the table of contents in the making. What writing must tell is filled in by :func:`_settled`."""
@@ -95,7 +98,7 @@ def plan_weights(
             parts.append(_Part(PHSH, shard_name(number) + PAGES, _FLAGS[PHSH], number))
     hashes = [f"tensor.{number}" for number in range(len(placed))] if settings.tensor_hash else []
     index = partial(_index, placed)
-    out, strings = _begin(parts, settings, hashes, index)
+    out = _begin(parts, settings, hashes, index)
     number = 0
     for part in parts:
         out.align(ALIGN)
@@ -118,18 +121,16 @@ def plan_weights(
     return out
 
 
-def plan_index(
-    placed: Sequence[Placement], settings: Settings, documents: Documents, hashes: Sequence[str]
-) -> Plan:
+def plan_index(placed: Sequence[Placement], settings: Settings, documents: Documents, hashes: Sequence[str]) -> Plan:
     """The global index of a set: no weights. ``hashes`` are the results, of other files, that are tensor hashes."""
-    parts = [_part(MMSG), _part(TIDX)]
+    parts = [*([_part(IHSH)] if settings.control_hash else []), _part(MMSG), _part(TIDX)]
     index = partial(_index, placed)
-    out, _ = _begin(parts, settings, hashes, index)
+    out = _begin(parts, settings, hashes, index)
     for part in parts:
         out.align(ALIGN)
         if part.fourcc == MMSG:
             _put(out, part, _manifest(documents, parts, []))
-        elif not hashes:
+        elif part.fourcc == TIDX and not hashes:
             _put(out, part, index([]))
     return out
 
@@ -141,7 +142,7 @@ def _part(fourcc: bytes) -> _Part:
 # -- pieces -----------------------------------------------------------------------------------------------------------
 
 
-def _begin(parts: list[_Part], settings: Settings, hashes: Sequence[str], index: Any) -> tuple[Plan, bytes]:
+def _begin(parts: list[_Part], settings: Settings, hashes: Sequence[str], index: _MakeIndex) -> Plan:
     """A plan that begins with the control region, made last, and ends with the index where that holds hashes."""
     strings = b"".join(part.name.encode() + b"\0" for part in parts)
     strings += bytes(-len(strings) % TABLE_ALIGN)
@@ -158,7 +159,7 @@ def _begin(parts: list[_Part], settings: Settings, hashes: Sequence[str], index:
     out.late("control", size + (IHSH_SIZE if settings.control_hash else 0), tuple(needs), control)
     if hashes:
         out.tail("tidx", tuple(hashes), lambda results: compress(index(_hex(results, hashes))), ALIGN)
-    return out, strings
+    return out
 
 
 def _hex(results: Results, hashes: Sequence[str]) -> list[str]:
@@ -235,7 +236,7 @@ def _manifest(documents: Documents, parts: Sequence[_Part], shards: Sequence[Seq
     return msgpack.encode({**own, "chunks": chunks, "shards": held, **documents.manifest})
 
 
-def _settled(parts: Sequence[_Part], results: Results, hashes: Sequence[str], index: Any) -> Iterator[_Part]:
+def _settled(parts: Sequence[_Part], results: Results, hashes: Sequence[str], index: _MakeIndex) -> Iterator[_Part]:
     """The parts with everything that writing has told."""
     from dataclasses import replace
 

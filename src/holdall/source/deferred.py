@@ -1,0 +1,58 @@
+"""A source that is opened when its first byte is asked for: the members of a set that may never be needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdall.source.base import Source
+
+__all__ = ["DeferredSource"]
+
+
+class DeferredSource(Source):
+    """Stands for a source of a stated size. ``opener`` gives the real one, once, and may raise."""
+
+    def __init__(self, name: str, size: int, opener: Callable[[], Source]) -> None:
+        self.name = name
+        self.size = size
+        self._opener = opener
+        self._real: Source | None = None
+        self._closed_for_good = False
+        self._lock = threading.Lock()
+
+    @property
+    def real(self) -> Source:
+        """The source itself, opened now if it was not yet."""
+        with self._lock:
+            if self._closed_for_good:
+                raise self._closed()
+            if self._real is None:
+                self._real = self._opener()
+            return self._real
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return self.real.identity
+
+    @property
+    def mapped(self) -> bool:
+        return self.real.mapped
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        self.real.read_into(offset, buffer)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        return self.real.view(offset, size)
+
+    def sibling(self, relative: str) -> Source:
+        return self.real.sibling(relative)
+
+    def names(self) -> list[str]:
+        return self.real.names()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed_for_good = True
+            if self._real is not None:
+                self._real.close()
