@@ -38,9 +38,10 @@ _HOMES = {
     "ContentError": "holdall.errors:ContentError",
     "ClosedError": "holdall.errors:ClosedError",
     "MissingError": "holdall.errors:MissingError",
+    "Vocab": "holdall.vocab:Vocab",
 }
 
-_MODULES = ("oinf", "quant", "testing")
+_MODULES = ("identity", "oinf", "profiles", "quant", "testing")
 
 __all__ = [
     "ClosedError",
@@ -57,12 +58,15 @@ __all__ = [
     "Report",
     "Tensor",
     "UnsupportedError",
+    "Vocab",
     "__version__",
     "convert",
     "diff",
     "formats",
+    "identity",
     "oinf",
     "open",
+    "profiles",
     "quant",
     "save",
     "testing",
@@ -70,7 +74,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from holdall import oinf, quant, testing
+    from holdall import identity, oinf, profiles, quant, testing
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
     from holdall.limits import Limits
     from holdall.model import Model
     from holdall.tensor import Tensor
+    from holdall.vocab import Vocab
 
 
 def __getattr__(name: str) -> Any:

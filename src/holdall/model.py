@@ -179,6 +179,7 @@ class Model(Mapping[str, Tensor]):
         version: tuple[int, ...] = (),
         sources: Sequence[Source] = (),
         ledger: Ledger | None = None,
+        origin: Model | None = None,
     ) -> None:
         self._tensors = tensors if isinstance(tensors, TensorTable) else ListTable(tensors)
         self.metadata = metadata if isinstance(metadata, Metadata) else Metadata(metadata or {})
@@ -188,6 +189,7 @@ class Model(Mapping[str, Tensor]):
         self.version = version
         self.sources = tuple(sources)
         self.ledger = ledger
+        self.origin = origin  # the model that this one was made from; answers for the facets that this one lacks
         self._closed = False
         self._reopen: tuple[Callable[..., Model], tuple[Any, ...]] | None = None
 
@@ -243,12 +245,12 @@ class Model(Mapping[str, Tensor]):
         return self._facet("config")
 
     def _facet(self, name: str) -> Any:
-        """What the format answers; failing that, what the original answers whose skeleton the model carries."""
+        """What the format answers; failing that, the model it was made from, or the one whose skeleton it carries."""
         from holdall import registry
 
-        if self.format is None:
-            return None
-        found = registry.find(self.format).facet(name, self)
+        found = None if self.format is None else registry.find(self.format).facet(name, self)
+        if found is None and self.origin is not None:
+            return self.origin._facet(name)
         if found is None and any(key.startswith("holdall.") for key in self.metadata):
             from holdall.skeleton import original_of
 

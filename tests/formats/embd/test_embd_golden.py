@@ -100,3 +100,10 @@ def test_the_same_content_gives_the_same_bytes(name, tmp_path):
         options = {"align": bool(want["flags"] & 2), "checksums": bool(want["flags"] & 4)}
     holdall.save(tmp_path / "new.weights", corpus.rebuilt(name), vocab=corpus.vocab(name), fsync=False, **options)
     assert (tmp_path / "new.weights").read_bytes() == corpus.file(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", corpus.GOOD)
+def test_through_safetensors_and_back(name, tmp_path):
+    holdall.convert(corpus.file(name), tmp_path / "x.safetensors", fsync=False)
+    holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.weights", fsync=False)
+    assert (tmp_path / "back.weights").read_bytes() == corpus.file(name).read_bytes()

@@ -1,8 +1,8 @@
 """The real all-MiniLM-L6-v2, where its package is installed (without its dependencies: they are not needed)."""
 
+import filecmp
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import holdall
@@ -55,14 +55,24 @@ def test_a_flipped_bit_is_found(weights, tmp_path):
     assert rules == ["embd.footer.data_checksum", "embd.footer.file_checksum"]
 
 
-@pytest.mark.parametrize("format", ["gptrs-checkpoint", "gptrs-archive", "oinf"])
-def test_through_other_containers(weights, folder, tmp_path, format):
-    with holdall.open(weights) as model:
-        holdall.save(tmp_path / "x", dict(model), format=format, fsync=False)
-    with holdall.open(tmp_path / "x") as found, holdall.open(folder / "model.safetensors") as original:
-        assert found.format == format
-        for name in profiles.load("all-MiniLM-L6-v2").required:
-            assert np.array_equal(found[name].raw(), original[name].raw())
+def test_its_folder_converts(folder, tmp_path):
+    """Vocabulary and metadata come from the folder; what the profile does not ask for is left behind."""
+    path = tmp_path / "x.weights"
+    leave = ["pooler.*", "embeddings.position_ids"]
+    holdall.convert(folder, path, exclude=leave, carry=False, fsync=False)
+    assert abs(path.stat().st_size - 90_531_216) < 200
+    with holdall.open(path) as model:
+        assert profiles.check(model, profiles.load("all-MiniLM-L6-v2")) == []
+        assert model.vocab.to_text() == (folder / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize("format", ["embd", "gptrs-checkpoint", "oinf"])
+def test_through_other_containers_and_back(folder, tmp_path, format):
+    holdall.convert(folder / "model.safetensors", tmp_path / "x", format=format, fsync=False)
+    with holdall.open(tmp_path / "x") as model:
+        assert model.format == format
+    holdall.convert(tmp_path / "x", tmp_path / "back.safetensors", fsync=False)
+    assert filecmp.cmp(tmp_path / "back.safetensors", folder / "model.safetensors", shallow=False)
 
 
 def test_the_tokenizer_gives_the_ids_of_the_reference(weights):

@@ -107,3 +107,11 @@ def test_vectors():
         assert id.to_bytes(16, "little").hex() == row["base_id_le_bytes"]
         for namespace, key in row["param_key"].items():
             assert f"{identity.param_key(int(namespace), id):032x}" == key
+
+
+@pytest.mark.parametrize("name", corpus.GOOD)
+def test_through_safetensors_and_back(name, tmp_path):
+    target = corpus.FORMATS[corpus.expected(name)["format"]]
+    holdall.convert(corpus.file(name), tmp_path / "x.safetensors", fsync=False)
+    holdall.convert(tmp_path / "x.safetensors", tmp_path / "back", format=target, fsync=False)
+    assert (tmp_path / "back").read_bytes() == corpus.file(name).read_bytes()
