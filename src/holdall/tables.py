@@ -76,6 +76,11 @@ def _scatter(data: bytearray, at: NDArray[np.int64], code: str, values: Any) -> 
     """Put each value at its place, aligned or not."""
     if len(at):
         kind = np.dtype(code)
+        if kind.kind in "iu":  # an array would be wrapped without a word, and so would a list before numpy 2
+            fits = np.iinfo(kind)
+            low, high = (values.min(), values.max()) if isinstance(values, np.ndarray) else (min(values), max(values))
+            if low < fits.min or high > fits.max:
+                raise OverflowError(f"{low if low < fits.min else high} does not fit {kind.name}")
         np.ndarray(len(data) - kind.itemsize + 1, kind, data, strides=(1,))[at] = np.asarray(values, kind)
 
 

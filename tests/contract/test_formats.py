@@ -5,15 +5,20 @@ from holdall.testing import FormatContract
 from tests.contract.demands import DEMANDS
 from tests.golden import ROOT
 
-_CORPUS = {"gptrs-checkpoint": ("gptrs", "chk_"), "gptrs-archive": ("gptrs", "ten_"), "aeroset": ("aero", "")}
+# Where the files of a format are in the corpus: folder, prefix, suffixes; by default the format's own name and suffixes.
+_CORPUS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "gptrs-checkpoint": ("gptrs", "chk_", (".bin",)),
+    "gptrs-archive": ("gptrs", "ten_", (".bin",)),
+    "aeroset": ("aero", "", ("model.aeroset.json",)),
+}
 
 
 def _contract(name: str) -> type[FormatContract]:
-    folder, prefix = _CORPUS.get(name, (name, ""))
+    folder, prefix, suffixes = _CORPUS.get(name, (name, "", ()))
     corpus = ROOT / folder if (ROOT / folder).is_dir() else None
-    facts = {"format": name, "corpus": corpus, "corpus_prefix": prefix, "__module__": __name__}
+    facts = {"format": name, "corpus": corpus, "corpus_prefix": prefix, "corpus_suffixes": suffixes}
     title = "Test" + name.title().replace("-", "")
-    return type(title, (DEMANDS.get(name, FormatContract),), facts)
+    return type(title, (DEMANDS.get(name, FormatContract),), {**facts, "__module__": __name__})
 
 
 for _name in registry.names():

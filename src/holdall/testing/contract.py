@@ -66,6 +66,7 @@ class FormatContract:
     options: ClassVar[Mapping[str, Any]] = {}
     corpus: ClassVar[Path | None] = None
     corpus_prefix: ClassVar[str] = ""
+    corpus_suffixes: ClassVar[tuple[str, ...]] = ()  # where they are not those of the format
     damage_cases: ClassVar[int] = int(os.environ.get("HOLDALL_DAMAGE_CASES", "1500"))  # changes; a third of it cuts
     partial_reads: ClassVar[bool] = True  # False: payloads are compressed, a slice has to read all of one
     large_bytes: ClassVar[int] = 1 << 30  # of a file of zeros, written as holes; 0: the format holds none so large
@@ -169,7 +170,7 @@ class FormatContract:
 
     def _corpus(self, kind: str = "") -> tuple[Path, tuple[str, ...], str]:
         assert self.corpus is not None
-        return self.corpus / kind, self.described.suffixes, self.corpus_prefix
+        return self.corpus / kind, self.corpus_suffixes or self.described.suffixes, self.corpus_prefix
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -337,7 +338,9 @@ class FormatContract:
     # -- the corpus -------------------------------------------------------------------------------------------------
 
     def test_good_files_of_the_corpus(self) -> None:
-        for path in self._good_files():
+        files = self._good_files()
+        assert files or self.corpus is None, f"{self.corpus} has no file of {self.format}"
+        for path in files:
             with holdall.open(path) as model:
                 assert model.format == self.format, path.name
                 assert exercise(model), path.name

@@ -25,6 +25,7 @@ class Trip:
     """One file on its way into another format and back."""
 
     exact: bool  # the bytes that came back are those that went
+    lossless: bool  # the report said that they would
     carried: bool  # a skeleton was needed
 
 
@@ -35,12 +36,13 @@ class Cell:
     native: int = 0
     carried: int = 0
     refused: int = 0
+    lossy: int = 0
     inexact: int = 0
 
     def __str__(self) -> str:
         if self.inexact:
             return f"{self.inexact} inexact"
-        parts = [f"{self.native} native", f"{self.carried} carried", f"{self.refused} refused"]
+        parts = [f"{self.native} native", f"{self.carried} carried", f"{self.refused} refused", f"{self.lossy} lossy"]
         return ", ".join(part for part in parts if not part.startswith("0 ")) or "—"
 
 
@@ -58,7 +60,7 @@ def round_trip(path: Path, target: str, scratch: Path) -> Trip:
     there, back = scratch / "there", scratch / "back"
     report = holdall.convert(path, there, format=target, fsync=False)
     holdall.convert(there, back, format=own, fsync=False)
-    return Trip(tree_bytes(path) == tree_bytes(back), report.skeleton_bytes > 0)
+    return Trip(tree_bytes(path) == tree_bytes(back), report.lossless, report.skeleton_bytes > 0)
 
 
 def _writable() -> list[Format]:
@@ -95,7 +97,8 @@ def _through(model: holdall.Model, source: Format, target: Format, cell: Cell) -
             cell.refused += 1
             return
     if not trip.exact:
-        cell.inexact += 1
+        cell.lossy += not trip.lossless
+        cell.inexact += trip.lossless
     elif trip.carried:
         cell.carried += 1
     else:
@@ -113,7 +116,8 @@ def page() -> str:
         "*Native*: the target expresses everything, and the way back gives the original file, byte for byte.",
         "*Carried*: the same, with the help of a skeleton of the source inside the target.",
         "*Refused*: the target cannot hold something and has no free-form place to carry it; `--no-carry` goes on",
-        "without it.",
+        "without it. *Lossy*: the target's own tools drop it, so the file that matches theirs does too; the report says",
+        "what.",
         "",
         "| from \\ to | " + " | ".join(names) + " |",
         "|---" * (len(names) + 1) + "|",

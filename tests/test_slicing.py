@@ -1,0 +1,154 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdall.dtypes import DTYPES, named
+from holdall.encodings import Encoding
+from holdall.payload import Held, Range
+from holdall.slicing import index_of, normalize
+from holdall.source import BytesSource
+from holdall.tensor import Tensor
+from holdall.testing import RecordingSource, sample_values
+from holdall.testing.strategies import basic_indices
+
+SHAPES = [(), (1,), (7,), (0,), (3, 5), (2, 3, 4), (5, 0, 2), (1, 1, 9)]
+LARGE = (40, 30, 50)  # rows beyond a page in every type
+
+
+def recorded(values, dtype, shift=0):
+    data = bytes(shift) + bytes(named(dtype).encode(values))
+    source = RecordingSource(BytesSource(data))
+    return Tensor("t", named(dtype), values.shape, Range(source, shift, len(data) - shift)), source
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_slices_are_numpys(data):
+    dtype = data.draw(st.sampled_from(["f32", "i4", "u1", "bool", "f6_e2m3", "c128", "t2"]))
+    values = sample_values(dtype, data.draw(st.sampled_from([*SHAPES, LARGE])))
+    index = data.draw(basic_indices(values.shape))
+    expected = values[index]
+    read, source = recorded(values, dtype, data.draw(st.integers(0, 3)))
+    unaligned = Tensor("t", named(dtype), values.shape, Range(BytesSource(b"x" + bytes(read.raw())), 1, read.nbytes))
+    for tensor in (read, unaligned, Tensor.of("t", values, dtype)):
+        source.reads.clear()
+        found = tensor[index]
+        assert isinstance(found, np.ndarray)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert found.tobytes() == expected.tobytes()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_slices_read_what_they_need_give_or_take_a_page_a_row(data):
+    dtype = data.draw(st.sampled_from(["f64", "f32", "i4", "u1", "bool"]))
+    values = sample_values(dtype, LARGE)
+    tensor, source = recorded(values, dtype)
+    index = data.draw(basic_indices(LARGE))
+    needed = values[index].size * named(dtype).bits / 8
+    tensor[index]
+    assert source.bytes_read <= tensor.nbytes
+    assert all(size <= max(4096, needed) + 2 for _, size in source.reads)
+    if needed == 0:
+        assert source.bytes_read == 0
+
+
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.packed or dtype.bits == 32])
+def test_contiguous_rows_cost_their_own_bytes(name):
+    values = sample_values(name, (64, 4099))
+    tensor, source = recorded(values, name, shift=3)
+    bits = named(name).bits
+    for index, count in ((np.s_[5], 4099), (np.s_[10:12], 2 * 4099), (np.s_[3, 7:3007], 3000), (np.s_[-1, -1], 1)):
+        source.reads.clear()
+        assert tensor[index].tobytes() == values[index].tobytes()
+        assert source.bytes_read <= count * bits // 8 + 2
+
+
+def test_an_unaligned_payload_is_not_copied_whole():
+    values = np.arange(1 << 16, dtype=np.float64).reshape(256, 256)
+    asked = []
+
+    class Watched(BytesSource):
+        def view(self, offset, size):
+            asked.append(size)
+            return super().view(offset, size)
+
+    copied = 0
+    for shift in range(8):
+        source = Watched(bytes(16 + shift) + values.tobytes())
+        asked.clear()
+        row = Tensor("t", named("f64"), (256, 256), Range(source, 16 + shift, values.nbytes))[7]
+        assert row.tobytes() == values[7].tobytes()
+        assert row.flags.aligned
+        copied += asked[-1] == values[7].nbytes
+    assert copied == 7
+
+
+@pytest.mark.parametrize("wrong", [None, [0, 1], np.array([0]), np.array([True, False]), 1.0, "a", True, np.True_, (0, 0, 0), (..., ...)])
+def test_other_indices_are_refused(wrong):
+    values = np.zeros((2, 3), np.float32)
+    for tensor in (Tensor.of("t", values), recorded(values, "f32")[0], Tensor.of("t", values, "i4")):
+        with pytest.raises(IndexError):
+            tensor[wrong]
+
+
+@pytest.mark.parametrize("wrong", [2, -3, (0, 3), (0, -4)])
+def test_indices_out_of_bounds(wrong):
+    with pytest.raises(IndexError, match="out of bounds"):
+        Tensor.of("t", np.zeros((2, 3), np.float32), "i4")[wrong]
+    with pytest.raises(ValueError, match="zero"):
+        Tensor.of("t", np.zeros((2, 3), np.float32), "i4")[::0]
+
+
+@given(st.data())
+def test_normalized_indices_are_the_same_indices(data):
+    shape = data.draw(st.sampled_from(SHAPES))
+    values = np.arange(int(np.prod(shape))).reshape(shape)
+    index = data.draw(basic_indices(shape))
+    axes = normalize(index, shape)
+    assert np.array_equal(values[index_of(axes)], values[index])
+    assert [count for _, _, count, gone in axes if not gone] == list(values[index].shape)
+
+
+class Doubled(Encoding):
+    """Every row stands alone: a byte an element, worth twice its value."""
+
+    name = "test.doubled"
+
+    def __init__(self, apart):
+        self.apart = apart
+
+    def nbytes(self, shape):
+        return int(np.prod(shape))
+
+    def decode(self, data, shape):
+        return np.frombuffer(data, np.uint8).astype(np.float32).reshape(shape) * 2
+
+    def rows(self, shape, start, stop):
+        width = int(np.prod(shape[1:]))
+        return [(start * width, stop * width)] if self.apart and shape else None
+
+    def decode_rows(self, ranges, shape):
+        return self.decode(b"".join(map(bytes, ranges)), shape)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.booleans())
+def test_slices_of_encoded_tensors(data, apart):
+    shape = data.draw(st.sampled_from([shape for shape in SHAPES if shape]))
+    values = (np.arange(int(np.prod(shape))) % 100).astype(np.uint8).reshape(shape)
+    tensor = Tensor("t", Doubled(apart), shape, Held(values.tobytes()))
+    index = data.draw(basic_indices(shape))
+    assert np.array_equal(tensor[index], (values.astype(np.float32) * 2)[index])
+
+
+def test_blocks_are_the_tensor_in_order():
+    for dtype in ("f32", "i4", "u1", "bool", "f6_e2m3"):
+        values = sample_values(dtype, (33, 7))
+        tensor, source = recorded(values, dtype)
+        for count in (1, 8, 13, 64, 1 << 20):
+            flat = b"".join(block.tobytes() for block in tensor.blocks(count))
+            assert flat == values.tobytes(), (dtype, count)
+        assert not list(recorded(sample_values(dtype, (0, 3)), dtype)[0].blocks())
+        assert source.reads
