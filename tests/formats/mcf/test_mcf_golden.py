@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import holdall
+from holdall.convert import convert
 from holdall.formats.mcf.modelinfo import ModelInfo
 from holdall.formats.mcf.quantinfo import QuantRecord
 from holdall.formats.mcf.sections import McfNative
@@ -177,6 +178,18 @@ def test_packed_as_the_reference_packs(name: str, tmp_path: Path) -> None:
     options = {key: wanted[key] for key in ("cast", "tensor_align", "dedup", "minor")}
     holdall.save(tmp_path / "out.mcf", model, fsync=False, resources=wanted["include_resources"], **options)
     assert (tmp_path / "out.mcf").read_bytes() == (FOLDER / f"{name}.mcf").read_bytes()
+
+
+@pytest.mark.parametrize("name", [name for name in PACKED if name != "pack_llama_nodedup"])
+def test_converted_from_a_folder(name: str, tmp_path: Path) -> None:
+    wanted = expected(name)["pack"]
+    options = {key: wanted[key] for key in ("tensor_align", "minor")}
+    options["resources"] = wanted["include_resources"]
+    cast = {} if wanted["cast"] == "keep" else {"cast": wanted["cast"]}
+    out = tmp_path / "out.mcf"
+    report = convert(FOLDER / wanted["source_dir"], out, fsync=False, **cast, **options)
+    assert out.read_bytes() == (FOLDER / f"{name}.mcf").read_bytes()
+    assert all(loss.fate == "lost" and loss.part != "tensor" for loss in report.losses)
 
 
 @pytest.mark.parametrize("name", QUANTIZED)

@@ -67,6 +67,14 @@ def test_int_payloads_come_with_their_domain(tmp_path: Path, domain: Any) -> Non
         holdall.save(tmp_path / "y.mcf", [Tensor("w", encoding, (3, 3), payload, QuantRecord("int4", other, -1, 1))])
 
 
+def test_the_quantizers_order_needs_an_mcf_file(tmp_path: Path) -> None:
+    """From anything else it only means that QuantInfo is there, even without records."""
+    model = saved(tmp_path / "x.mcf", {"w": np.ones(2, np.float32)}, arrange="quantize")
+    assert model.native.section("QuantInfo").size == 8
+    again = saved(tmp_path / "y.mcf", model, arrange="quantize", dedup="auto")
+    assert again.native.section("QuantInfo").size == 8
+
+
 def test_a_record_does_not_outlive_its_payload(tmp_path: Path) -> None:
     """A tensor that was dequantized since keeps its native record, which then means nothing."""
     tensor = Tensor("w", DTYPES["f32"], (1, 1), Held(bytes(4)), QuantRecord("k4", "weights", -1, 1))

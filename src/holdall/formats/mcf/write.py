@@ -65,6 +65,7 @@ def _outline(model: Model, tensors: Sequence[Tensor], options: Mapping[str, Any]
     native = model.native if isinstance(model.native, McfNative) else None
     align, dedup = outlines.alignment(options["tensor_align"]), _dedup(options["dedup"])
     records = any(record_of(tensor) is not None for tensor in tensors)
+    records |= options["arrange"] == "quantize" and bool(tensors)
     match arrangement(options["arrange"], model, tensors):
         case "pack":
             name = options["model_name"]
@@ -73,7 +74,8 @@ def _outline(model: Model, tensors: Sequence[Tensor], options: Mapping[str, Any]
                 resources=_flag("resources", options["resources"]), model_name=None if name is None else str(name),
             )  # fmt: skip
         case "quantize":
-            outline = outlines.requantized(model, native or McfNative(), tensors)
+            assert native is not None
+            outline = outlines.requantized(model, native, tensors)
         case "keep":
             assert native is not None
             had = native.get(QUANT_INFO) is not None and bool(tensors)
@@ -88,7 +90,7 @@ def arrangement(asked: str, model: Model, tensors: Sequence[Tensor]) -> str:
     native = model.native if isinstance(model.native, McfNative) else None
     if asked == "keep" and native is None:
         raise UnsupportedError("mcf: arrange=keep is for models that come from an MCF file")
-    if asked != "auto":
+    if asked not in ("auto", "quantize") or (asked == "quantize" and native is not None):
         return asked
     if native is not None:
         return "quantize" if outlines.newly_quantized(native, tensors) else "keep"
