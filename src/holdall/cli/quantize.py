@@ -1,0 +1,200 @@
+"""``holdall quantize``: matrices in fewer bits, from any container into one that can hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdall.cli.convert import size_of, writer_options
+from holdall.cli.options import FILE, FORMAT_NAME
+from holdall.cli.output import Progress, emit, emit_json, progress, table
+from holdall.cli.text import clean, plural, shape_text, size_text
+
+if TYPE_CHECKING:
+    from holdall.convert import ConversionReport
+    from holdall.model import Model
+    from holdall.quant.policy import Policy
+    from holdall.quant.report import QuantReport
+
+__all__ = ["quantize"]
+
+_METHODS = ("int8", "int4", "q8", "q4", "k6", "k4", "k3", "k2")
+_LISTED = 100
+
+
+@click.command(
+    epilog='Examples: holdall quantize model.safetensors model.mcf --method k4 --rule "*.embed*=q8"   |   '
+    "holdall quantize hf-folder model.mcf --method k6 --report report.html"
+)
+@click.argument("source", type=FILE)
+@click.argument("target", type=FILE)
+@click.option("--method", type=click.Choice(_METHODS, case_sensitive=False), default="k4", show_default=True,
+              help="Bits and layout of what is quantized.")  # fmt: skip
+@click.option("--mode", type=click.Choice(("best", "ieee", "reference")), default="best", show_default=True,
+              help="best: least squared error; ieee: plain, correctly rounded; reference: the reference's bytes.")  # fmt: skip
+@click.option("--rule", "rules", multiple=True, metavar="GLOB=METHOD",
+              help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
+@click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave tensors with such names as they are.")
+@click.option("--min-size", default="0", metavar="N", help="Leave matrices with fewer elements, such as 64K.")
+@click.option("--clip", nargs=2, type=float, metavar="LOW HIGH", help="Cut all values to these bounds first.")
+@click.option("--importance", type=FILE, metavar="FILE.npz", help="Weights of the columns, by tensor name.")
+@click.option("--report", type=FILE, metavar="FILE", help="Write the errors as .html, .json or .md.")
+@click.option("--format", "format", type=FORMAT_NAME, help="The target's format, instead of its suffix.")
+@click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A writer option of the target.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads to quantize with; all processors by default.")
+@click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
+@click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
+@click.option("--dry-run", is_flag=True, help="Read no values and write nothing; say what would be done, and its size.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def quantize(source: str, target: str, report: str | None, as_json: bool, **settings: Any) -> None:
+    """Quantize the matrices of SOURCE into TARGET; norms, biases and the rest are copied as they are.
+
+    The policy and the predicted size are printed before work starts. Values that are not finite are refused, naming
+    tensor and position.
+    """
+    from holdall.convert import convert
+    from holdall.quant.model import policy_of
+
+    if report is not None:
+        from holdall.quant.report import check_suffix
+
+        check_suffix(report)
+    chosen = {name: settings.pop(name) for name in ("rules", "include", "exclude")}
+    size = size_of(settings.pop("min_size"))
+    policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
+    dry_run = settings["dry_run"]
+    with progress(f"quantizing into {clean(target)}") as told:
+        work = _Work(policy, settings, told, quiet=as_json, dry_run=dry_run)
+        done = convert(
+            source,
+            target,
+            format=settings["format"],
+            quantize=work,
+            carry=not settings["no_carry"],
+            fsync=not settings["no_fsync"],
+            dry_run=dry_run,
+            progress=told,
+            **writer_options(list(settings["options"])),
+        )
+        measured = None
+        if report is not None and not dry_run:
+            measured = _report(source, target, report, settings["mode"], told)
+    if as_json:
+        emit_json(_facts(done, work, measured, dry_run))
+    else:
+        emit(_lines(done, measured, report, dry_run))
+
+
+@dataclass(slots=True)
+class _Work:
+    """What conversion calls once the source is open: says what will be done, then does it lazily."""
+
+    policy: Policy
+    settings: dict[str, Any]
+    told: Progress | None
+    quiet: bool
+    dry_run: bool
+    methods: dict[str, str] | None = None
+
+    def __call__(self, model: Model) -> Model:
+        from holdall.quant.model import quantize_model
+
+        choices = [(tensor, self.policy.choose(tensor)) for tensor in model.tensors]
+        self.methods = {tensor.name: choice.method.name for tensor, choice in choices if choice.method is not None}
+        if not self.quiet:
+            _show_policy(choices, self.policy, self.settings["mode"], self.dry_run)
+        return quantize_model(
+            model,
+            mode=self.settings["mode"],
+            policy=self.policy,
+            clip=self.settings["clip"] or None,
+            importance=_importance(self.settings["importance"], self.methods),
+            threads=self.settings["threads"],
+            progress=self.told,
+            survey=not self.dry_run,
+        )
+
+
+def _importance(path: str | None, methods: dict[str, str]) -> dict[str, Any] | None:
+    """The arrays of an .npz file by tensor name; a name that no quantized tensor has is refused."""
+    if path is None:
+        return None
+    import numpy as np
+
+    from holdall.errors import ContentError
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except (ValueError, AttributeError) as error:
+        raise ContentError(f"{path}: is no .npz archive of arrays: {error}") from None
+    unknown = sorted(set(found) - set(methods))
+    if unknown:
+        raise ContentError(f"{path}: has weights for {unknown[0]!r}, which is no tensor to be quantized")
+    return found
+
+
+def _show_policy(choices: Sequence[Any], policy: Policy, mode: str, dry_run: bool) -> None:
+    groups: dict[tuple[str, str], list[int]] = {}
+    before = after = 0
+    for tensor, choice in choices:
+        name = "as is" if choice.method is None else choice.method.name
+        size = tensor.nbytes if choice.method is None else choice.method.nbytes(tensor.shape)
+        row = groups.setdefault((name, choice.reason), [0, 0, 0])
+        for place, number in enumerate((1, tensor.nbytes, size)):
+            row[place] += number
+        before, after = before + tensor.nbytes, after + size
+    click.echo(f"policy: {policy.method}, mode {mode}")
+    rows = [
+        [name, clean(reason), f"{count:,}", size_text(old), size_text(new)]
+        for (name, reason), (count, old, new) in sorted(groups.items(), key=lambda item: item[0][0] == "as is")
+    ]
+    table(("method", "because", "tensors", "from", "to"), rows, right=("tensors", "from", "to"), indent="  ")
+    click.echo(f"predicted: {size_text(before)} of tensors become {size_text(after)}")
+    if dry_run:
+        listed = [(t, c) for t, c in choices if c.method is not None][:_LISTED]
+        rows = [[clean(t.name), c.method.name, shape_text(t.shape), clean(c.reason)] for t, c in listed]
+        table(("tensor", "method", "shape", "because"), rows, indent="  ")
+
+
+def _report(source: str, target: str, path: str, mode: str, told: Progress | None) -> QuantReport:
+    from holdall.api import open_model
+    from holdall.quant.report import compare, write_report
+
+    with open_model(source, mmap=False) as before, open_model(target, mmap=False) as after:
+        found = compare(before, after, names=(source, target), mode=mode, progress=told)
+    write_report(found, path)
+    return found
+
+
+def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, dry_run: bool) -> list[str]:
+    size = "a size that only writing can tell" if done.size is None else size_text(done.size)
+    verb = "would write" if dry_run else "wrote"
+    took = "" if dry_run else f" in {done.seconds:.1f} s"
+    lines = [f"{verb} {clean(done.target)}: {done.target_format}, {plural(done.tensors, 'tensor')}, {size}{took}"]
+    lines += [f"  {clean(str(loss))}" for loss in done.losses[:20]]
+    if found is not None and path is not None:
+        total = found.total
+        lines.append(
+            f"  {total.bits_per_weight:.3f} bits per weight, signal to noise {total.snr_db:.2f} dB, "
+            f"cosine {total.cosine:.6f}: see {clean(path)}"
+        )
+    return lines
+
+
+def _facts(done: ConversionReport, work: _Work, found: QuantReport | None, dry_run: bool) -> dict[str, Any]:
+    return {
+        "target": done.target,
+        "target_format": done.target_format,
+        "tensors": done.tensors,
+        "size": done.size,
+        "dry_run": dry_run,
+        "methods": work.methods or {},
+        "losses": [str(loss) for loss in done.losses],
+        "seconds": round(done.seconds, 3),
+        "total": None if found is None else found.as_dict()["total"],
+    }

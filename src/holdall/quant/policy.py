@@ -1,0 +1,115 @@
+"""Which tensors are quantized, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from holdall.dtypes import DType
+from holdall.encodings import Encoding
+from holdall.errors import UnsupportedError
+from holdall.quant.methods import Method, method_named
+
+if TYPE_CHECKING:
+    from holdall.tensor import Tensor
+
+__all__ = ["Choice", "Policy", "Rule", "parse_rule"]
+
+FLOATS = ("f32", "f16", "bf16")
+
+# Small, sensitive, and not what a matrix product multiplies with.
+SPARED = ("*norm*", "*bias*", "*.ln_*", "*layer_scale*", "*position_ids*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Tensors whose name matches ``pattern`` get ``method``; None leaves them as they are.
+
+    >>> parse_rule("*.embed*=q8")
+    Rule(pattern='*.embed*', method='q8')
+    """
+
+    pattern: str
+    method: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What happens to one tensor, and why."""
+
+    method: Method | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Matrices of floats yes; norms, biases and everything else no. The first rule that matches a name counts.
+
+    ``include`` replaces the list of names that are spared by default, ``exclude`` adds to it. ``min_size`` is in
+    elements. ``every`` is the reference quantizer's way: all matrices of floats, whatever their name and size.
+    """
+
+    method: str = "k4"
+    rules: Sequence[Rule] = ()
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    min_size: int = 0
+    every: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.method, *(rule.method for rule in self.rules if rule.method is not None)):
+            method_named(name)
+
+    def choose(self, tensor: Tensor) -> Choice:
+        """The method for ``tensor``, or why it stays as it is."""
+        name = tensor.name
+        if isinstance(tensor.dtype, Encoding):
+            return Choice(None, f"is {tensor.dtype} already")
+        if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in FLOATS:
+            return Choice(None, f"{tensor.dtype} is not quantized")
+        if not tensor.has_data:
+            return Choice(None, "has no data")
+        spared = next((pattern for pattern in self.exclude if fnmatchcase(name, pattern)), None)
+        if spared is not None:
+            return Choice(None, f"excluded by {spared}")
+        rule = next((rule for rule in self.rules if fnmatchcase(name, rule.pattern)), None)
+        if rule is not None and rule.method is None:
+            return Choice(None, f"rule {rule.pattern}=none")
+        method = method_named(self.method if rule is None or rule.method is None else rule.method)
+        if not method.fits(tensor.shape) or (rule is None and len(tensor.shape) != 2):
+            return Choice(None, f"rank {len(tensor.shape)}" if 0 not in tensor.shape else "empty")
+        if rule is None and not self.every:
+            reason = self._spares(tensor, method)
+            if reason:
+                return Choice(None, reason)
+        return Choice(method, "matrix" if rule is None else f"rule {rule.pattern}")
+
+    def _spares(self, tensor: Tensor, method: Method) -> str:
+        name = tensor.name
+        if self.include:
+            if not any(fnmatchcase(name, pattern) for pattern in self.include):
+                return "not included"
+        else:
+            spared = next((pattern for pattern in SPARED if fnmatchcase(name.lower(), pattern)), None)
+            if spared is not None:
+                return f"spared by {spared}"
+        if tensor.count < self.min_size:
+            return f"{tensor.count} elements"
+        if method.nbytes(tensor.shape) >= tensor.nbytes:
+            return f"{method.name} would not be smaller"
+        return ""
+
+
+def parse_rule(text: str) -> Rule:
+    """A rule written as ``PATTERN=METHOD``; ``none`` as the method leaves the tensors as they are."""
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
+        raise UnsupportedError(f"a rule looks like '*.embed*=q8', not {text!r}")
+    return Rule(pattern, None if name.strip().lower() == "none" else method_named(name).name)
+
+
+def parse_rules(rules: Iterable[str | Rule]) -> tuple[Rule, ...]:
+    """Rules as they come from people and from code."""
+    return tuple(rule if isinstance(rule, Rule) else parse_rule(rule) for rule in rules)
