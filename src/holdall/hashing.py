@@ -9,19 +9,19 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from holdall.plan import Plan, Tap
-from holdall.sink.digests import RunningTaps
+from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.source import CHUNK, Source
 
 __all__ = ["digest_ranges"]
 
 _AHEAD = 2  # reads under way while a piece is hashed
+_LAG = 1  # pieces that are read but not yet hashed
 
 
 def digest_ranges(
@@ -32,19 +32,17 @@ def digest_ranges(
     ``tick`` is told of every byte read.
     """
     running = RunningTaps(Plan(taps=list(taps)))
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(_AHEAD, "holdall-read") as readers, ThreadPoolExecutor(workers, "holdall-hash") as pool:
+    lagging: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(_AHEAD, "holdall-read") as readers, HashThreads() as threads:
         for start, data in _read_ahead(source, list(_pieces(taps)), readers):
             jobs = running.jobs(start, data)
-            under_way = [pool.submit(job) for job in jobs[1:]]
-            try:
-                for job in jobs[:1]:
-                    job()
-            finally:
-                wait(under_way)
-            for job_done in under_way:
-                job_done.result()
+            if jobs:
+                lagging.append(threads.submit(jobs))
+            while len(lagging) > _LAG:
+                lagging.popleft().result()
             tick(len(data))
+        for done in lagging:
+            done.result()
     return {name: tap.result(_no_late, _no_reading) for name, tap in running.by_name.items()}
 
 
@@ -71,7 +69,7 @@ def _read_ahead(
 ) -> Iterator[tuple[int, memoryview]]:
     """The pieces through a ring of buffers, the next ones being read while one is in use."""
     largest = max((stop - start for start, stop in pieces), default=0)
-    ring = [memoryview(bytearray(largest)) for _ in range(_AHEAD + 1)]
+    ring = [memoryview(bytearray(largest)) for _ in range(_AHEAD + 1 + _LAG)]
     reads: deque[Future[tuple[int, memoryview]]] = deque()
 
     def fill(number: int) -> tuple[int, memoryview]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from holdall.plan import Late, Plan, Tap
 
-__all__ = ["RunningTaps", "crc32_combine"]
+__all__ = ["HashThreads", "RunningTaps", "crc32_combine"]
 
 
 _LARGE = 512 << 10  # a share of a chunk that is worth a thread
@@ -203,6 +205,34 @@ class RunningTaps:
 
         jobs: list[Callable[[], None]] = [partial(tap.feed, at, data) for tap in large]
         return [*jobs, feed_small] if small else jobs
+
+
+class HashThreads:
+    """Does the jobs of one chunk after those of another, in the order in which they come, and each chunk's at once."""
+
+    def __init__(self) -> None:
+        self._order = ThreadPoolExecutor(1, "holdall-hash-order")
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "holdall-hash")
+
+    def submit(self, jobs: Sequence[Callable[[], None]]) -> Future[None]:
+        """Have ``jobs`` done; the chunk they look at must stay as it is until then."""
+        return self._order.submit(self._run, jobs)
+
+    def _run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        others = [self._pool.submit(job) for job in jobs[1:]]
+        try:
+            jobs[0]()
+        finally:
+            wait(others)
+        for done in others:
+            done.result()
+
+    def __enter__(self) -> HashThreads:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._order.shutdown()
+        self._pool.shutdown()
 
 
 @lru_cache(maxsize=256)

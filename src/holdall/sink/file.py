@@ -11,14 +11,14 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
-from holdall.sink.digests import RunningTaps
+from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.source import CHUNK, FileSource, contained
 
 __all__ = ["Progress", "write_file", "write_folder"]
@@ -28,6 +28,7 @@ Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where k
 _SMALL = 256 << 10  # payloads up to this are gathered into one write
 _ZEROS = memoryview(bytes(1 << 16))
 _AHEAD = 2  # reads under way while a chunk is being written
+_LAG = 3  # chunks whose digests may still be under way
 _FILES = 4  # of a folder, written at the same time
 
 
@@ -186,7 +187,8 @@ class _Writer:
         self._known = known
         self._progress = progress
         self._taps = RunningTaps(plan)
-        self._hashing = ThreadPoolExecutor(os.cpu_count() or 1, "holdall-hash")
+        self._hashing = HashThreads()
+        self._lagging: deque[Future[None]] = deque()
         self._at = 0
         self._batch = bytearray()
 
@@ -274,21 +276,22 @@ class _Writer:
         return True
 
     def _put(self, data: memoryview) -> None:
-        """Write one chunk while its digests are taken, and be done with both."""
+        """Write one chunk while digests of the last few are still being taken: they may lag, and no more than that."""
         jobs = self._taps.jobs(self._at, data)
-        if len(data) < _SMALL or not jobs:
+        if len(data) < _SMALL and not self._lagging:
             for job in jobs:
                 job()
-            _write_all(self._fd, data, self._at)
-        else:
-            under_way = [self._hashing.submit(job) for job in jobs]
-            try:
-                _write_all(self._fd, data, self._at)
-            finally:
-                wait(under_way)
-            for job_done in under_way:
-                job_done.result()
+        elif jobs:
+            self._lagging.append(self._hashing.submit(jobs))
+        _write_all(self._fd, data, self._at)
+        while len(self._lagging) > _LAG:
+            self._lagging.popleft().result()
         self._advance(len(data))
+
+    def _catch_up(self) -> None:
+        """Wait until every digest has seen every byte."""
+        while self._lagging:
+            self._lagging.popleft().result()
 
     def _advance(self, count: int) -> None:
         self._at += count
@@ -302,6 +305,7 @@ class _Writer:
         for tail in self._plan.tails:
             self._zeros(-self._position % tail.align)
             self._flush()
+            self._catch_up()
             offset = self._at
             self._taps.end(tail.name, offset)
             self._complete(waiting)
@@ -309,6 +313,7 @@ class _Writer:
             data = tail.make(self._results)
             self._put(memoryview(data))
             self._results[tail.name] = Placed(offset, data)
+        self._catch_up()
         self._taps.end(None, self._at)
         self._complete(waiting)
         for late in waiting.values():
@@ -358,7 +363,7 @@ def _write_all(fd: int, data: memoryview, at: int) -> None:
 
 def _read_ahead(payload: Range, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
     """The payload through a ring of buffers, the next ones being read while one is in use."""
-    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(_AHEAD + 1))
+    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(_AHEAD + 1 + _LAG))
     reads: deque[Future[memoryview]] = deque()
 
     def fill(buffer: memoryview, start: int) -> memoryview:
