@@ -69,12 +69,19 @@ class Ledger:
         starts = np.arange(count, dtype=np.uint64) * np.uint64(layout.size) + np.uint64(start)
         self._add("table", layout.name, starts, np.full(count, layout.size, np.uint64), layout, label)
 
-    def entries(self, columns: Columns, label: Callable[[int], str] | None = None) -> None:
-        """The entries that a scan walked."""
+    def entries(
+        self, columns: Columns, label: Callable[[int], str] | None = None, *, payload: str | None = None
+    ) -> None:
+        """The entries that a scan walked. ``payload`` names a last field that lies in the table without being of it."""
         import numpy as np
 
-        ends = np.append(columns.starts[1:], np.uint64(columns.whole)) if len(columns) else columns.starts
-        self._add("table", columns.layout.name, columns.starts, ends - columns.starts, columns.layout, label)
+        layout = columns.layout
+        if payload is not None:
+            ends = columns[f"{payload}@"]
+            layout = Layout(layout.name, **{name: field for name, field in layout.fields.items() if name != payload})
+        else:
+            ends = np.append(columns.starts[1:], np.uint64(columns.whole)) if len(columns) else columns.starts
+        self._add("table", layout.name, columns.starts, ends - columns.starts, layout, label)
 
     def region(self, name: str, start: int, size: int) -> None:
         """A stretch of bytes without fields: a string table, a JSON document, reserved bytes."""

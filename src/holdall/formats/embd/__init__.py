@@ -54,6 +54,7 @@ class Embd(Format):
         min_rank=1,
         max_rank=4,
         free_text=True,
+        own_metadata=True,
         text_bytes=_LONGEST,
         names="any text up to 65,535 bytes; 1 to 4 dims",
         refuses_name=_refuses_name,

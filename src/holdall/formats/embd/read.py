@@ -214,12 +214,12 @@ class _Reader:
             check.fail(rules.META_SIZE, start + 4, message)
         check.limit("metadata_entries", head.entry_count, start, "embd: metadata entries")
         columns = METADATA.scan(self.index, start + METADATA_HEAD.size, start + size, head.entry_count)
-        self.ledger.entries(columns)
         if columns.failed is not None or columns.end != start + size:
             what = f"its {columns.failed} runs past" if columns.failed else f"ends at {columns.end}, before"
             message = f"embd: metadata entry {len(columns)} of {head.entry_count}: {what} the section's end"
             check.fail(rules.META_ENTRY, columns.end, message)
         keys = self._texts(columns["key@"], columns["key_length"], "metadata key")
+        self.ledger.entries(columns, keys.__getitem__)
         values = self._texts(columns["value@"], columns["value_length"], "metadata value")
         return Metadata([Entry(key, value, "string") for key, value in zip(keys, values, strict=True)])
 
@@ -252,7 +252,6 @@ class _Reader:
         check.limit("metadata_entries", head.token_count, start, "embd: tokens")
         stop = first + head.total_size
         columns = TOKEN.scan(self.index, first, stop, head.token_count)
-        self.ledger.entries(columns)
         if columns.failed is not None or columns.end != stop:
             what = "runs past" if columns.failed else f"ends at {columns.end}, before"
             message = f"embd: token {len(columns)} of {head.token_count} {what} the end of the tokens at {stop}"
@@ -262,6 +261,7 @@ class _Reader:
         )
         if bad >= 0:
             check.fail(rules.VOCAB_UTF8, int(columns["token@"][bad]), f"embd: token {bad} is not UTF-8")
+        self.ledger.entries(columns, tokens.__getitem__)
         stored = VOCAB_SPECIAL.read(self.index, special)
         return Vocab(tokens, {name: getattr(stored, f"{name}_id") for name in SPECIAL})
 
@@ -300,13 +300,13 @@ class _Reader:
         if stop > self.data:
             message = f"embd: the names end at {stop}, inside the tensor data at {self.data}"
             check.fail(rules.INDEX, names_at, message)
-        ledger.table(TENSOR, start, count)
         ledger.region("tensor names", names_at, stop - names_at)
         self.sections.append((start, stop, "tensor_index"))
         positions = ends - lengths + np.uint64(names_at)
         names, bad = kernels.texts(self.index, positions, lengths)
         if bad >= 0:
             check.fail(rules.NAME_UTF8, int(positions[bad]), f"embd: the name of tensor {bad} is not UTF-8")
+        ledger.table(TENSOR, start, count, names.__getitem__)
 
         def at(row: int) -> int:
             return int(start + row * TENSOR.size)

@@ -141,9 +141,9 @@ def read(source: Source, walked: Walked, check: Check, ledger: Ledger) -> Model:
     assert tensors is not None and tokens is not None and tensors.shapes is not None
     columns, names, size = tensors.columns, tensors.texts.get("name", []), source.size
     ledger.record(SEQUENTIAL, 0)
-    ledger.entries(columns, names.__getitem__)
+    ledger.entries(columns, names.__getitem__, payload="data")
     ledger.region("token count", columns.end, 4)
-    ledger.entries(tokens.columns)
+    ledger.entries(tokens.columns, tokens.texts.get("token", []).__getitem__)
     if walked.end < size:
         message = f"embd: {size - walked.end} bytes follow the vocabulary; the C++ loader ignores them"
         check.note(rules.SEQ_IGNORED, walked.end, message)

@@ -48,6 +48,7 @@ class GptrsCheckpoint(Format):
     holds = Holds(
         dtypes=frozenset(DTYPES),
         free_text=True,
+        own_metadata=True,
         names="ASCII, not empty",
         refuses_name=_refuses_checkpoint_name,
         refuses_metadata=_refuses_metadata,

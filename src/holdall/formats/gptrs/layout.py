@@ -6,8 +6,8 @@ from typing import Final
 
 from holdall.layout import U8, U32, U64, Layout, array, blob, raw, text
 
-__all__ = ["ALIGN", "ARCHIVE_ENTRY", "ARCHIVE_MAGIC", "CHECKPOINT_ENTRY", "CHECKPOINT_MAGIC", "COUNT", "DTYPES"]
-__all__ += ["DTYPE_TAG", "HEADER", "INLINE_ENTRY", "LENGTH"]
+__all__ = ["ALIGN", "ARCHIVE_ENTRY", "ARCHIVE_MAGIC", "CHECKPOINT_ENTRY", "CHECKPOINT_MAGIC", "CONFIG_LENGTH", "COUNT"]
+__all__ += ["DTYPES", "DTYPE_TAG", "HEADER", "INDEX_LENGTH", "INLINE_ENTRY"]
 
 CHECKPOINT_MAGIC: Final = b"GPTRSCHK"
 ARCHIVE_MAGIC: Final = b"GPTRSTEN"
@@ -16,7 +16,8 @@ ALIGN: Final = 64  # of the absolute offset of a payload, in the aligned form
 # A checkpoint goes on with the length of its configuration and the configuration; then, in both, version 2 has the
 # length of the index and the index, version 1 the count of its tensors and the tensors.
 HEADER: Final = Layout("header", magic=raw(8), version=U32)
-LENGTH: Final = Layout("length", bytes=U32)
+CONFIG_LENGTH: Final = Layout("configuration length", config_len=U32)
+INDEX_LENGTH: Final = Layout("index length", index_len=U32)
 COUNT: Final = Layout("index", tensor_count=U32)
 
 _HEAD = {"rank": U32, "dims": array(U64, "rank"), "dtype": U32, "flag": U8}

@@ -19,15 +19,16 @@ from holdall.formats.gptrs.layout import (
     ARCHIVE_MAGIC,
     CHECKPOINT_ENTRY,
     CHECKPOINT_MAGIC,
+    CONFIG_LENGTH,
     COUNT,
     DTYPES,
     HEADER,
+    INDEX_LENGTH,
     INLINE_ENTRY,
-    LENGTH,
 )
 from holdall.formats.gptrs.native import GptrsNative, GptrsTensor
 from holdall.inline import walk
-from holdall.layout import Columns
+from holdall.layout import Columns, Layout
 from holdall.ledger import Ledger
 from holdall.metadata import Entry, Metadata
 from holdall.model import ColumnTable, ListTable, Model, TensorTable
@@ -63,8 +64,8 @@ class _Reader:
         metadata, native = Metadata(), GptrsNative()
         tensors: TensorTable = ListTable([])
         if self.checkpoint:
-            length = self._length(at, "the configuration")
-            start, at = at + LENGTH.size, at + LENGTH.size + length
+            length = self._length(CONFIG_LENGTH, at, "the configuration")
+            start, at = at + CONFIG_LENGTH.size, at + CONFIG_LENGTH.size + length
             with check.scope():
                 metadata, native = self._config(start, length)
         with check.scope():
@@ -100,13 +101,13 @@ class _Reader:
             self.check.fail(rules.SHORT, at, f"gptrs: the file ends at {self.size}, before {what}")
         return int.from_bytes(self.source.read(at, 4), "little")
 
-    def _length(self, at: int, what: str) -> int:
+    def _length(self, layout: Layout, at: int, what: str) -> int:
         """The u32 at ``at``: that many bytes follow."""
         length = self._number(at, f"the length of {what}")
         if length > self.size - at - 4:
             message = f"gptrs: {what} of {length} bytes at {at + 4} runs past the end of the file at {self.size}"
             self.check.fail(rules.SHORT, at, message)
-        self.ledger.record(LENGTH, at)
+        self.ledger.record(layout, at)
         return length
 
     def _config(self, start: int, length: int) -> tuple[Metadata, GptrsNative]:
@@ -134,8 +135,8 @@ class _Reader:
 
     def _indexed(self, at: int) -> ColumnTable:
         check, source, size = self.check, self.source, self.size
-        length = self._length(at, "the index")
-        start, stop = at + LENGTH.size, at + LENGTH.size + length
+        length = self._length(INDEX_LENGTH, at, "the index")
+        start, stop = at + INDEX_LENGTH.size, at + INDEX_LENGTH.size + length
         check.limit("index_bytes", stop, at, "gptrs: configuration and index")
         if length < COUNT.size:
             check.fail(rules.SHORT, at, f"gptrs: an index of {length} bytes has no room for the count of tensors")
@@ -253,7 +254,7 @@ class _Reader:
         if columns.failed is not None:
             message = f"gptrs: tensor {len(columns)} of {count}: its {columns.failed} runs past the file's end"
             check.fail(rules.ENTRY, columns.end, f"{message} at {self.size}")
-        self.ledger.entries(columns, names.__getitem__)
+        self.ledger.entries(columns, names.__getitem__, payload="data")
         with check.together():
             with check.scope():
                 self._names(columns, names)

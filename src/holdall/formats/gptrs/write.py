@@ -17,10 +17,11 @@ from holdall.formats.gptrs.layout import (
     ARCHIVE_MAGIC,
     CHECKPOINT_ENTRY,
     CHECKPOINT_MAGIC,
+    CONFIG_LENGTH,
     COUNT,
     DTYPE_TAG,
     HEADER,
-    LENGTH,
+    INDEX_LENGTH,
 )
 from holdall.formats.gptrs.native import GptrsNative, GptrsTensor
 from holdall.layout import Layout
@@ -47,12 +48,12 @@ def plan(model: Model, options: Mapping[str, Any], *, checkpoint: bool) -> Plan:
     layout = ARCHIVE_ENTRY
     if checkpoint:
         stored = config_of(model, options["config"])
-        head += LENGTH.pack(bytes=_fits(len(stored), "the configuration")) + stored
+        head += CONFIG_LENGTH.pack(config_len=_fits(len(stored), "the configuration")) + stored
         layout = CHECKPOINT_ENTRY
         ids = identity.base_ids([tensor.name for tensor in tensors]) if options["ids"] else [0] * len(tensors)
         fixed = [{"id_low": id & _LOW, "id_high": id >> 64} for id in ids]
     index_size = COUNT.size + sum(_entry_size(layout, tensor) for tensor in tensors)
-    cursor = len(head) + LENGTH.size + _fits(index_size, "the index")
+    cursor = len(head) + INDEX_LENGTH.size + _fits(index_size, "the index")
     index = [COUNT.pack(tensor_count=len(tensors))]
     places = []
     for tensor, payload, ids_of in zip(tensors, payloads, fixed, strict=True):
@@ -61,7 +62,7 @@ def plan(model: Model, options: Mapping[str, Any], *, checkpoint: bool) -> Plan:
         index.append(_entry(layout, tensor, payload, cursor, ids_of))
         cursor += payload.size
     out = Plan()
-    out.put(head + LENGTH.pack(bytes=index_size) + b"".join(index))
+    out.put(head + INDEX_LENGTH.pack(index_len=index_size) + b"".join(index))
     for place, payload in zip(places, payloads, strict=True):
         out.align(step)
         assert out.cursor == place
