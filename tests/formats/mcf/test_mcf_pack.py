@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import holdall
+from holdall.convert import convert
 from holdall.dtypes import DTYPES
 from holdall.formats.mcf import gojson
 from holdall.formats.mcf.pack import cast, info_of, tokenizer_config
@@ -143,3 +144,13 @@ def test_a_pack_names_its_folder_and_drops_what_the_packer_drops(tmp_path: Path)
     with holdall.open(tmp_path / "named.mcf") as packed:
         assert packed.metadata["mcf.model_name"] == "other"
         assert not packed.assets
+
+
+def test_a_folder_whose_weights_do_not_fit_is_refused(tmp_path: Path) -> None:
+    """What surrounds the weights may be left out, as the packer does; the weights may not."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    holdall.save(folder / "model.safetensors", {"mask": np.ones(3, np.bool_), "w": np.ones(2, np.float32)})
+    with pytest.raises(holdall.ContentError, match="no bool"):
+        convert(folder, tmp_path / "out.mcf")
+    assert convert(folder, tmp_path / "out.mcf", exclude=["mask"]).tensors == 1
