@@ -34,7 +34,7 @@ _LISTED = 100
 @click.option("--method", type=click.Choice(_METHODS, case_sensitive=False), default="k4", show_default=True,
               help="Bits and layout of what is quantized.")  # fmt: skip
 @click.option("--mode", type=click.Choice(("best", "ieee", "reference")), default="best", show_default=True,
-              help="best: least squared error; ieee: plain, correctly rounded; reference: the reference's bytes.")  # fmt: skip
+              help="best: least squared error; ieee: rounded correctly; reference: its very bytes.")  # fmt: skip
 @click.option("--rule", "rules", multiple=True, metavar="GLOB=METHOD",
               help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
 @click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
@@ -78,7 +78,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
             fsync=not settings["no_fsync"],
             dry_run=dry_run,
             progress=told,
-            **writer_options(list(settings["options"])),
+            **_options(settings, target),
         )
         measured = None
         if report is not None and not dry_run:
@@ -87,6 +87,17 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
         emit_json(_facts(done, work, measured, dry_run))
     else:
         emit(_lines(done, measured, report, dry_run))
+
+
+def _options(settings: dict[str, Any], target: str) -> dict[str, Any]:
+    """The writer options; mode reference arranges an MCF file as the reference quantizer does."""
+    from holdall import registry
+
+    given = writer_options(list(settings["options"]))
+    found = registry.by_suffix(target) if settings["format"] is None else registry.find(settings["format"])
+    if settings["mode"] == "reference" and found.name == "mcf":
+        return {"arrange": "quantize", **given}
+    return given
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ HALF_MAX = F32(65504)
 
 def rounded(x: Floats) -> Floats:
     """``x``, which is not negative and below 2^22, to the nearest integer, half away from zero."""
-    return np.trunc(x + ALMOST_HALF)
+    whole: Floats = np.trunc(x + ALMOST_HALF)
+    return whole
 
 
 def magnitudes(a: Floats, step: Floats, qmax: F32) -> Floats:
@@ -42,7 +43,7 @@ def half_to_nearest(x: Floats) -> NDArray[np.float16]:
 
 
 def half_truncated(x: Floats) -> NDArray[np.float16]:
-    """``x``, which is not negative, as the reference stores it: towards zero, below 2^-14 nothing, from 2^16 infinity."""
+    """``x``, not negative, as the reference stores it: towards zero, below 2^-14 nothing, from 2^16 infinity."""
     bits = x.view(np.uint32)
     code = np.where(bits < 0x47800000, (bits - 0x38000000) >> 13, 0x7C00)
     half: NDArray[np.float16] = np.where(bits < 0x38800000, 0, code).astype(np.uint16).view(np.float16)

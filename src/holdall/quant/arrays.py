@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from holdall.errors import ContentError, UnsupportedError
-from holdall.quant.encodings import BlockEncoding, encoding_of
+from holdall.quant.encodings import encoding_of
 from holdall.quant.engine import quantize_blocks
 from holdall.quant.flat import flat_scale
 from holdall.quant.methods import ACTIVATIONS, SUPER, WEIGHTS, Method, method_named
@@ -135,7 +135,8 @@ def fill(
     number = mode if isinstance(mode, int) else MODES[mode]
     group = SUPER if method.super else 0
     weights = b"" if importance is None else importance
-    quantize_blocks(method.bits, group, number, *block.shape, block, *cut, weights, scales, subs, codes)
+    rows, cols = block.shape
+    quantize_blocks(method.bits, group, number, rows, cols, block, cut[0], cut[1], weights, scales, subs, codes)
 
 
 def _rows(region: NDArray[np.uint8], rows: int, start: int, stop: int) -> NDArray[np.uint8]:

@@ -50,16 +50,15 @@ class FlatScale:
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.uint8]:
         """The packed codes of a flat run of values."""
         out = np.empty((values.size * self.method.bits + 7) // 8, np.uint8)
-        quantize_flat(
-            self.method.bits, values.size, self.inverse, self.zero, self.lowest, values, *self.clip, out
-        )  # fmt: skip
+        bits, (low, high) = self.method.bits, self.clip
+        quantize_flat(bits, values.size, self.inverse, self.zero, self.lowest, values, low, high, out)
         return out
 
     def error(self, values: NDArray[np.float32]) -> float:
         """The squared error of a flat run of values."""
         decoded = np.empty_like(values)
         dequantize_flat(self.method.bits, values.size, self.scale, self.zero, self.codes(values), decoded)
-        miss = np.subtract(np.clip(values, *map(F32, self.clip)), decoded, dtype=np.float64)
+        miss = np.subtract(np.clip(values, F32(self.clip[0]), F32(self.clip[1])), decoded, dtype=np.float64)
         return float(np.square(miss).sum())
 
 

@@ -245,4 +245,3 @@ class _Job:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-

@@ -129,7 +129,8 @@ def _by_layer(report: QuantReport) -> str:
     def y(value: float) -> float:
         return height - bottom - (height - bottom - above) * value / top
 
-    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="relative error of each tensor">']
+    label = "relative error of each tensor"
+    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="{label}">']
     for tick in _ticks(top):
         parts.append(f'<line class="axis" x1="{left}" x2="{width - 10}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:.3g}</text>')
@@ -141,7 +142,8 @@ def _by_layer(report: QuantReport) -> str:
         )
     parts.append(f'<text x="{left + 14}" y="{height - 10}">first tensor</text>')
     parts.append(f'<text x="{width - 14}" y="{height - 10}" text-anchor="end">last tensor</text>')
-    parts.append(f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle">RMSE by RMS, in file order</text></svg>')
+    caption = "RMSE by RMS, in file order"
+    parts.append(f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle">{caption}</text></svg>')
     key = "".join(f'<span class="key" style="background:{color}"></span>{name}' for name, color in colors.items())
     return f"<div>{''.join(parts)}</div><div>{key}</div>"
 
@@ -166,11 +168,12 @@ def _histogram(each: TensorError, colors: dict[str, str]) -> str:
             f'height="{tall:.1f}" fill="{colors[each.method]}"><title>{count:,} values</title></rect>'
         )
     line = height - bottom
+    caption = f"{escape(each.name)}: {each.method}, relative error {each.measures.relative:.4g}"
     return (
         f'<figure><svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="histogram of errors">'
         f'{"".join(bars)}<line class="axis" x1="10" x2="{width - 10}" y1="{line}" y2="{line}"/>'
         f'<text x="10" y="{height - 8}">{-bins.limit:.3g}</text>'
         f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">0</text>'
         f'<text x="{width - 10}" y="{height - 8}" text-anchor="end">{bins.limit:.3g}</text></svg>'
-        f"<figcaption>{escape(each.name)}: {each.method}, relative error {each.measures.relative:.4g}</figcaption></figure>"
+        f"<figcaption>{caption}</figcaption></figure>"
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from holdall.dtypes import DType
 from holdall.encodings import Encoding
 from holdall.errors import UnsupportedError
 from holdall.quant.methods import Method, method_named
@@ -67,7 +66,7 @@ class Policy:
         name = tensor.name
         if isinstance(tensor.dtype, Encoding):
             return Choice(None, f"is {tensor.dtype} already")
-        if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in FLOATS:
+        if tensor.dtype.name not in FLOATS:
             return Choice(None, f"{tensor.dtype} is not quantized")
         if not tensor.has_data:
             return Choice(None, "has no data")

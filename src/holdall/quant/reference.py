@@ -19,14 +19,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdall.kernels.buffers import array_of, check_size, view_of
 from holdall.quant import search
 from holdall.quant.arithmetic import ALMOST_HALF, F32, Floats, half_to_nearest, half_truncated, magnitudes, rounded
 
 if TYPE_CHECKING:
-    from holdall.kernels.reference import Bytes
+    from holdall.kernels.buffers import Bytes
 
-__all__ = ["BEST", "GIVEN", "IEEE", "REFERENCE", "dequantize_blocks", "dequantize_flat", "quantize_blocks"]
-__all__ += ["quantize_flat"]
+__all__ = [
+    "BEST",
+    "GIVEN",
+    "IEEE",
+    "REFERENCE",
+    "dequantize_blocks",
+    "dequantize_flat",
+    "quantize_blocks",
+    "quantize_flat",
+]
 
 REFERENCE, IEEE, BEST, GIVEN = range(4)
 
@@ -39,20 +48,19 @@ _BITS = {0: (8, 4), SUPER: (6, 4, 3, 2)}
 
 
 def _array(buffer: Bytes, dtype: str, count: int, what: str, *, writable: bool = False) -> NDArray[Any]:
-    view = memoryview(buffer)
-    if not view.c_contiguous or (writable and view.readonly):
-        raise TypeError(f"a {'writable ' * writable}contiguous buffer is needed")
-    array: NDArray[Any] = np.frombuffer(view.cast("B") if view.nbytes else b"", np.uint8)
-    if array.size != count * np.dtype(dtype).itemsize:
-        raise ValueError(f"{count} {what} take {count * np.dtype(dtype).itemsize} bytes, not {array.size}")
+    array = array_of(buffer, "u1", writable=writable)
+    size = count * np.dtype(dtype).itemsize
+    if array.size != size:
+        raise ValueError(f"{count} {what} take {size} bytes, not {array.size}")
     return array.view(dtype)
 
 
 def _geometry(bits: int, group: int, rows: int, cols: int) -> tuple[int, int]:
     """Blocks and super-blocks of a row, once the numbers make sense."""
+    check_size(bits, group, rows, cols)
     if bits not in _BITS.get(group, ()):
         raise ValueError(f"no method of {bits} bits in super-blocks of {group}")
-    if rows < 0 or cols < 1 or rows * (cols + BLOCK * SUPER) * 4 > sys.maxsize:
+    if cols < 1 or rows * (cols + BLOCK * SUPER) * 4 > sys.maxsize:
         raise ValueError(f"{rows} rows of {cols} columns")
     blocks = -(-cols // BLOCK)
     return blocks, -(-blocks // SUPER) if group else 0
@@ -85,7 +93,7 @@ def quantize_blocks(
     if mode not in range(4):
         raise ValueError(f"no mode {mode}")
     v = _array(values, "<f4", rows * cols, "values").reshape(rows, cols)
-    w = _array(importance, "<f4", cols, "weights") if memoryview(importance).nbytes else None
+    w = _array(importance, "<f4", cols, "weights") if view_of(importance).nbytes else None
     out_scales = _array(scales, "<f2", rows * (supers or blocks), "scales", writable=True).reshape(rows, -1)
     out_subs = _array(subs, "u1", rows * blocks if group else 0, "sub-scales", writable=True)
     out_codes = _array(codes, "u1", rows * blocks * 4 * bits, "code bytes", writable=True).reshape(rows, blocks, -1)
@@ -129,7 +137,7 @@ def _quantize_rows(
         if super_blocks:
             u = np.zeros((rows, lanes_per_row), np.float32)
             u[:, :blocks] = subs & 63
-            step = np.repeat(step, SUPER) * (u.reshape(-1) / F32(32))
+            step = (np.repeat(step, SUPER) * (u.reshape(-1) / F32(32))).astype(np.float32)
     elif super_blocks:
         step, half, u = _super_scales(mode, a, weights, qmax)
         scales[...] = half.reshape(scales.shape)
@@ -260,7 +268,8 @@ def dequantize_flat(bits: int, count: int, scale: float, zero: float, codes: Byt
 
 
 def _check_flat(bits: int, count: int) -> None:
+    check_size(bits, count)
     if bits not in (4, 8):
         raise ValueError(f"bits must be 4 or 8, not {bits}")
-    if not 0 <= count <= sys.maxsize // 8:
+    if count > sys.maxsize // 8:
         raise ValueError(f"{count} values")

@@ -145,7 +145,7 @@ def _super_scale(t: Floats, weight: Floats) -> Floats:
     """The super-scale whose multiples come nearest to the steps of its blocks."""
     top = t.reshape(-1, 8).max(axis=1)
     cost = np.full(top.shape, np.inf, np.float32)
-    best = np.zeros_like(top)
+    best: Floats = np.zeros_like(top)
     for largest in LARGEST:
         scale = _half(top * (F32(32) / F32(largest)))
         miss = t - _wide(scale) * (_nearest(t, scale) / F32(32))
@@ -158,7 +158,7 @@ def _super_scale(t: Floats, weight: Floats) -> Floats:
 def _nearest(t: Floats, scale: Floats) -> Floats:
     """The sub-scale that comes nearest to each step; NaN counts as the largest."""
     x = t * _wide(_inverse(F32(32), scale))
-    return rounded(np.where(x < 63, x, F32(63)))
+    return rounded(np.where(x < F32(63), x, F32(63)))
 
 
 def _over_blocks(x: Floats) -> Floats:
