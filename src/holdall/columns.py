@@ -32,6 +32,18 @@ class Shapes(Sequence[tuple[int, ...]]):
         self._ranks = ranks
         self._width = width
 
+    @classmethod
+    def joined(cls, parts: Sequence[Shapes]) -> Shapes:
+        """The shapes of several indexes, one after the other; their dims are of one width."""
+        widths = {part._width for part in parts} or {8}
+        assert len(widths) == 1, "dims of several widths"
+        sizes = [memoryview(part._data).nbytes for part in parts]
+        before = np.cumsum([0, *sizes[:-1]], dtype=np.uint64) if parts else ()
+        none = np.empty(0, np.uint64)
+        positions = np.concatenate([none, *(part._positions + at for part, at in zip(parts, before, strict=True))])
+        ranks = np.concatenate([none, *(part._ranks for part in parts)])
+        return cls(b"".join(part._data for part in parts), positions, ranks, widths.pop())
+
     def __len__(self) -> int:
         return len(self._ranks)
 

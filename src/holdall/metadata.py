@@ -94,6 +94,9 @@ class Assets(Mapping[str, bytes]):
     def __len__(self) -> int:
         return len(self._payloads)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._payloads  # without reading the blob
+
     def payload(self, name: str) -> Payload:
         """The blob without reading it."""
         return self._payloads[name]

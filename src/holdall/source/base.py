@@ -25,6 +25,7 @@ class Source(ABC):
     name: str  # how people call it: the path or URL as given
     size: int
     is_folder = False
+    member = ""  # its name inside its set; empty for what was opened by itself
 
     @property
     @abstractmethod
@@ -77,6 +78,10 @@ class Source(ABC):
 
     def names(self) -> list[str]:
         """The names of the files beside this one, or inside it when it is a folder."""
+        raise UnsupportedError(f"{self.name}: has no folder to list")
+
+    def files(self) -> list[str]:
+        """The files of the same folder and of its subfolders, one level down, as :meth:`sibling` takes them."""
         raise UnsupportedError(f"{self.name}: has no folder to list")
 
     @abstractmethod

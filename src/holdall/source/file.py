@@ -81,6 +81,9 @@ class FileSource(Source):
     def names(self) -> list[str]:
         return Folder(self.path.parent).names()
 
+    def files(self) -> list[str]:
+        return Folder(self.path.parent).files()
+
     def close(self) -> None:
         # The map is not closed: arrays may look into it. It goes when the last of them does.
         self._map = None

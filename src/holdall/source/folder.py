@@ -29,6 +29,7 @@ MISSING = Rule("core.member", "every member of a set is there")
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO)
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
+_BLOB = re.compile(r"((?:\.\./)+)blobs/([0-9a-f]{40,64})")
 
 
 def contained(relative: str) -> list[str]:
@@ -63,6 +64,22 @@ class Folder:
         """The plain names in the folder, sorted."""
         return sorted(os.listdir(self.path))
 
+    def files(self) -> list[str]:
+        """The files in the folder and in its subfolders, one level down, as relative paths, sorted.
+
+        Links are named like files: whether one may be followed is decided when it is opened. Hidden files and
+        names that are not Unicode are left out.
+        """
+        found: list[str] = []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                    with os.scandir(entry) as inner:
+                        found += (f"{entry.name}/{item.name}" for item in inner if _is_file(item))
+                elif _is_file(entry):
+                    found.append(entry.name)
+        return sorted(name for name in found if not any("\ud800" <= letter <= "\udfff" for letter in name))
+
     def source(self, relative: str, *, map: bool = True) -> FileSource:
         """The member ``relative`` as a source; FormatError when there is none, or it lies outside."""
         from holdall.source.file import FileSource
@@ -75,7 +92,9 @@ class Folder:
                 inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | beneath, dir_fd=at)
                 os.close(at)
                 at = inner
-            fd = os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at)
+            fd = self._blob(at, leaf, len(parents))
+            if fd is None:
+                fd = os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at)
         except OSError as error:
             self._refuse_links(relative, error)
             if error.errno in _ABSENT:
@@ -84,7 +103,29 @@ class Folder:
             raise
         finally:
             os.close(at)
-        return FileSource(self.path / relative, map=map, descriptor=fd)
+        source = FileSource(self.path / relative, map=map, descriptor=fd)
+        source.member = relative
+        return source
+
+    def _blob(self, at: int, leaf: str, depth: int) -> int | None:
+        """The file behind a link of a Hugging Face cache, opened; None for everything else.
+
+        ``REPO/snapshots/REVISION/NAME`` is a link to ``../../blobs/HASH``. No link is followed: its text must have
+        exactly this form, and the blob is opened by its name inside the ``blobs`` folder of the same REPO.
+        """
+        try:
+            target = os.readlink(leaf, dir_fd=at)
+        except OSError:
+            return None
+        blob = _BLOB.fullmatch(target)
+        snapshot = Path(os.path.realpath(self.path))
+        if blob is None or len(blob[1]) != 3 * (depth + 2) or snapshot.parent.name != "snapshots":
+            return None
+        folder = os.open(snapshot.parent.parent / "blobs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return os.open(blob[2], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
+        finally:
+            os.close(folder)
 
     def _refuse_links(self, relative: str, error: OSError) -> None:
         """Say so when a link is why a member could not be opened (ELOOP, or ENOTDIR for one on the way)."""
@@ -98,6 +139,10 @@ class Folder:
             if stat.S_ISLNK(mode):
                 message = f"the member {relative!r} is reached through the symbolic link {str(path)!r}"
                 raise FormatError(ESCAPE.id, None, message) from error
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    return not entry.name.startswith(".") and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
 
 class FolderSource(Source):
@@ -126,6 +171,9 @@ class FolderSource(Source):
 
     def names(self) -> list[str]:
         return self._folder.names()
+
+    def files(self) -> list[str]:
+        return self._folder.files()
 
     def close(self) -> None:
         return None

@@ -84,6 +84,8 @@ def _split(header: bytes) -> tuple[dict[str, str] | None, bytes]:
     metadata, end = json.JSONDecoder().raw_decode(text, len(_OPENING))
     plain = text[len(_OPENING) : end].encode()
     strict = msgspec.json.decode(plain, type=dict[str, str])
-    if strict != metadata or msgspec.json.encode(strict) != plain or text[end] not in ",}":
+    comma = text.startswith(",", end)
+    rest = b"{" + text[end + comma :].encode()
+    if strict != metadata or msgspec.json.encode(strict) != plain or comma == (rest == b"{}"):
         raise ValueError
-    return strict, b"{" + text[end + (text[end] == ",") :].encode()
+    return strict, rest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdall.check import Check
+from holdall.check import Check, figure
 from holdall.dtypes import named
 from holdall.formats.safetensors import rules
 from holdall.formats.safetensors.header import WORDS, Index, parse
@@ -159,7 +159,7 @@ def _sizes(index: Index, size: int, check: Check) -> None:
     )  # fmt: skip
     check.rows(
         possible & (bits // np.uint64(8) == spans), rules.SIZE, lambda row: index.place(row, "data_offsets"),
-        lambda row: f"{shown(row)} needs {PALETTE[codes[row]].nbytes(shapes[row])} bytes "
+        lambda row: f"{shown(row)} needs {figure(PALETTE[codes[row]].nbytes(shapes[row]))} bytes "
         f"but its data_offsets span {spans[row]}",
     )  # fmt: skip
     if not check.wants("strict"):

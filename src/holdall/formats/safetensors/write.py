@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import msgspec
@@ -76,13 +75,13 @@ def _size(tensor: Tensor) -> int:
     what = f"safetensors: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
     if tensor.payload is None:
         raise ContentError(f"{what} is declared without data, which safetensors cannot say")
-    if prod(tensor.shape) * tensor.dtype.bits % 8:
-        raise ContentError(f"{what} takes {prod(tensor.shape) * tensor.dtype.bits} bits, not whole bytes")
     product = 1
     for dim in tensor.shape:  # as the format's own library does: a 0 that comes too late does not help
         product *= dim
         if not 0 <= product < 1 << 64 or dim >= 1 << 64:
             raise ContentError(f"{what}: the dims do not multiply within 64 bits")
+    if product * tensor.dtype.bits % 8:
+        raise ContentError(f"{what} takes {product * tensor.dtype.bits} bits, not whole bytes")
     needed = tensor.dtype.nbytes(tensor.shape)
     if tensor.nbytes != needed:
         raise ContentError(f"{what} takes {needed} bytes, not {tensor.nbytes}")

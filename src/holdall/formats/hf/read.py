@@ -1,0 +1,196 @@
+"""Reading Hugging Face folders: the safetensors files joined into one model, everything else as assets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdall.check import Check
+from holdall.columns import Shapes
+from holdall.errors import FormatError
+from holdall.formats.hf import rules
+from holdall.formats.hf.assets import assets_of
+from holdall.formats.hf.index import HfNative, ShardedIndex, ShardMap, read_index
+from holdall.formats.hf.layout import INDEX, INDEX_SUFFIX, SINGLE, SUFFIX, weights_of
+from holdall.formats.safetensors.read import PALETTE, Table, read_table
+from holdall.ledger import Ledger
+from holdall.metadata import Entry, Metadata
+from holdall.model import ColumnTable, Model
+
+if TYPE_CHECKING:
+    from holdall.source import Source
+
+__all__ = ["read"]
+
+
+def read(source: Source, check: Check, ledger: Ledger) -> Model:
+    """The model in the folder ``source``, or in the folder of the index ``source``."""
+    opened: list[Source] = []
+    try:
+        return _Reader(source, check, ledger, opened).model()
+    except BaseException:
+        for member in opened:
+            member.close()
+        raise
+
+
+class _Reader:
+    """One folder: ``tables`` are its files that could be read, with their names and sources."""
+
+    def __init__(self, source: Source, check: Check, ledger: Ledger, opened: list[Source]) -> None:
+        self.source = source
+        self.check = check
+        self.ledger = ledger
+        self.opened = opened
+        self.tables: list[tuple[str, Source, Table]] = []
+        self.index: ShardedIndex | None = None
+
+    def model(self) -> Model:
+        self._open()
+        with self.check.scope():
+            self._once()
+        if self.index is not None:
+            with self.check.scope():
+                self._agree(self.index)
+        names = [(name, table.index.names) for name, _, table in self.tables]
+        native = HfNative(
+            tuple(name for name, _ in names), ShardMap(names), {} if self.index is None else self.index.metadata
+        )
+        return Model(
+            self._tensors(),
+            metadata=self._metadata(),
+            assets=assets_of(self.source),
+            native=native,
+            format="hf",
+            sources=[self.source, *self.opened],
+            ledger=self.ledger,
+        )
+
+    # -- the files --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Read the headers of all files."""
+        check, source = self.check, self.source
+        if not source.is_folder:
+            name = source.name.replace("\\", "/").rsplit("/", 1)[-1]
+            self.index = read_index(source, name, check)
+        else:
+            name = self._start()
+            if name.endswith(INDEX_SUFFIX):
+                with self._inside(name):
+                    index = source.sibling(name)
+                    self.opened.append(index)
+                    self.index = read_index(index, name, check)
+        for file in [name] if self.index is None else self.index.files:
+            with check.scope(), self._inside(file):
+                member = source.sibling(file)
+                self.opened.append(member)
+                table = read_table(member, check, self.ledger.member(member))
+                if table.sound:
+                    self.tables.append((file, member, table))
+
+    def _start(self) -> str:
+        check, names = self.check, self.source.names()
+        name = weights_of(names)
+        if name is None:
+            found = [name for name in names if name.endswith((SUFFIX, INDEX_SUFFIX))]
+            shown = f"{len(found)} files of weights and no {INDEX}: {', '.join(found[:5])}" if found else "no weights"
+            check.fail(rules.WEIGHTS, None, f"hf: {self.source.name} has {shown}")
+        if name == SINGLE and INDEX in names:
+            check.note(rules.BOTH, None, f"hf: {INDEX} lies beside {SINGLE}, which is the one that is read")
+        return name
+
+    @contextmanager
+    def _inside(self, file: str) -> Iterator[None]:
+        """Findings and errors of this file say so."""
+        self.check.file = file
+        try:
+            yield
+        except FormatError as error:
+            if self.check.collecting:
+                raise
+            raise type(error)(error.rule, error.offset, f"{file}: {error.message}") from None
+        finally:
+            self.check.file = None
+
+    # -- what they must agree on ------------------------------------------------------------------------------------
+
+    def _agree(self, index: ShardedIndex) -> None:
+        """The index and the files name the same tensors; only files that could be read are asked."""
+        check = self.check
+        listed: dict[str, list[str]] = {}
+        for name, file in index.weight_map.items():
+            listed.setdefault(file, []).append(name)
+        total = 0
+        for file, _, table in self.tables:
+            names = table.index.names
+            total += int(table.sizes.sum())
+            if not table.index.complete:
+                continue
+            held = set(names)
+            with check.scope():
+                self._listed(index, file, table)
+            for name in listed.get(file, ()):
+                if name not in held:
+                    with check.scope():
+                        check.fail(rules.MISSING, None, f"hf: {index.name}: tensor {name!r} is not in {file}")
+        stated = index.metadata.get("total_size")
+        complete = len(self.tables) == len(index.files)
+        if stated is not None and stated != total and complete:
+            message = f"hf: {index.name}: total_size is {stated!r}, the tensors take {total} bytes"
+            check.note(rules.TOTAL, index.document.offset("$.metadata.total_size"), message)
+
+    def _listed(self, index: ShardedIndex, file: str, table: Table) -> None:
+        names = table.index.names
+
+        def message(row: int) -> str:
+            place = index.weight_map.get(names[row])
+            where = "does not list" if place is None else f"says is in {place}"
+            return f"hf: {file} holds tensor {names[row]!r}, which {index.name} {where}"
+
+        ok = np.array([index.weight_map.get(name) == file for name in names], np.bool_)
+        self.check.rows(ok, rules.UNLISTED, lambda row: table.index.place(row, "name"), message)
+
+    def _once(self) -> None:
+        """No tensor is in two files."""
+        if len(self.tables) < 2:
+            return
+        first: dict[str, str] = {}
+        for file, _, table in self.tables:
+            for row, name in enumerate(table.index.names):
+                other = first.setdefault(name, file)
+                if other != file:
+                    with self.check.scope():
+                        message = f"hf: tensor {name!r} is in {other} and in {file}"
+                        self.check.fail(rules.SHARED, table.index.place(row, "name"), message)
+
+    # -- the slots --------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> ColumnTable:
+        tables = [table for _, _, table in self.tables]
+        sources = [source for _, source, _ in self.tables]
+        none, ends = np.empty(0, np.uint64), np.cumsum([len(table.index.names) for table in tables])
+        return ColumnTable(
+            self.source,
+            [name for table in tables for name in table.index.names],
+            PALETTE,
+            np.concatenate([np.empty(0, np.uint8), *(table.index.codes for table in tables)]),
+            Shapes.joined([table.index.shapes for table in tables]),
+            np.concatenate([none, *(table.starts for table in tables)]),
+            np.concatenate([none, *(table.sizes for table in tables)]),
+            source_of=lambda row: sources[int(np.searchsorted(ends, row, "right"))],
+        )
+
+    def _metadata(self) -> Metadata:
+        """The entries of all files, each once; of different values the first is kept and the rest noted."""
+        entries: dict[str, Entry] = {}
+        for file, _, table in self.tables:
+            for entry in table.index.metadata.entries:
+                kept = entries.setdefault(entry.key, entry)
+                if kept.value != entry.value:
+                    message = f"hf: {file} has another value for the metadata {entry.key!r} than the files before it"
+                    self.check.note(rules.METADATA, None, message)
+        return Metadata(entries.values())

@@ -1,0 +1,101 @@
+"""Writing Hugging Face folders: safetensors files of a size that people can download, an index, the assets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holdall.errors import ContentError, FormatError
+from holdall.formats.hf.index import HfNative, encode_index
+from holdall.formats.hf.layout import INDEX, SINGLE, is_weights, shard_name
+from holdall.formats.safetensors.write import plan_file
+from holdall.model import Model
+from holdall.plan import FolderPlan, Plan
+from holdall.source import contained
+from holdall.tensor import Tensor
+
+__all__ = ["asset_breach", "plan"]
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+
+
+def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
+    """The folder that holds ``model``."""
+    out = FolderPlan()
+    for name in model.assets:
+        wrong = asset_breach(name)
+        if wrong:
+            raise ContentError(f"hf: {wrong}")
+        out.files[name] = Plan()
+        out.files[name].stream(model.assets.payload(name))
+    shards = _shards(model, options["max_shard_size"])
+    for file, tensors in shards.items():
+        out.files[file] = plan_file(tensors, model.metadata.entries, options)
+    if list(shards) != [SINGLE]:
+        weight_map: dict[str, str] = {}
+        for file, tensors in shards.items():
+            for tensor in tensors:
+                if tensor.name in weight_map:
+                    raise ContentError(f"hf: two tensors are called {tensor.name!r}")
+                weight_map[tensor.name] = file
+        index = model.native.index_metadata if isinstance(model.native, HfNative) else {}
+        total = sum(tensor.nbytes for tensors in shards.values() for tensor in tensors)
+        out.files[INDEX] = Plan()
+        out.files[INDEX].put(encode_index({**index, "total_size": total}, weight_map))
+    return out
+
+
+def _shards(model: Model, size: Any) -> dict[str, list[Tensor]]:
+    """The tensors by file."""
+    if size == "keep":
+        return _as_before(model)
+    most = _parse_size(size)
+    parts: list[list[Tensor]] = [[]]
+    used = 0
+    for tensor in model.tensors:
+        if parts[-1] and used + tensor.nbytes > most:
+            parts.append([])
+            used = 0
+        parts[-1].append(tensor)
+        used += tensor.nbytes
+    if len(parts) == 1:
+        return {SINGLE: parts[0]}
+    return {shard_name(number, len(parts)): part for number, part in enumerate(parts, 1)}
+
+
+def _as_before(model: Model) -> dict[str, list[Tensor]]:
+    """The files that the folder had; a tensor that it did not have joins the last one."""
+    native = model.native
+    if not isinstance(native, HfNative) or not native.files:
+        raise ContentError("hf: max_shard_size=keep needs a model that comes from a folder")
+    shards: dict[str, list[Tensor]] = {file: [] for file in native.files}
+    for tensor in model.tensors:
+        shards[native.weight_map.get(tensor.name, native.files[-1])].append(tensor)
+    return {file: tensors for file, tensors in shards.items() if tensors} or {SINGLE: []}
+
+
+def _parse_size(size: Any) -> int:
+    """Bytes of "5GB", "512MiB" or a number."""
+    match = _SIZE.fullmatch(str(size).strip())
+    unit = None if match is None else _UNITS.get(match[2].upper())
+    if match is None or unit is None or float(match[1]) * unit < 1:
+        raise ContentError(f"hf: max_shard_size is a size such as 5GB or 512MiB, or keep, not {size!r}")
+    return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)
+
+
+def asset_breach(name: str) -> str | None:
+    """Why a folder cannot hold an asset called ``name``, or would not give it back; None when it can."""
+    try:
+        parts = contained(name)
+    except FormatError as error:
+        return error.message
+    if len(parts) > 2:
+        return f"the asset {name!r} lies deeper than one subfolder"
+    if any(part.startswith(".") for part in parts):
+        return f"the asset {name!r} would be a hidden file"
+    if is_weights(name):
+        return f"the asset {name!r} would be taken for a file of weights"
+    return None
