@@ -122,6 +122,7 @@ class Plan:
     taps: list[Tap] = field(default_factory=list)
     tails: list[Tail] = field(default_factory=list)
     cursor: int = 0
+    notes: list[str] = field(default_factory=list)  # what the writer decided by itself, for whoever reports it
 
     def put(self, data: bytes) -> int:
         """Append known bytes; returns where they are."""

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from holdall.model import Model
     from holdall.vocab import Vocab
 
-__all__ = ["completed", "created_at"]
+__all__ = ["NO_TIME", "completed", "created_at"]
+
+NO_TIME = Entry("created_at", "1970-01-01T00:00:00Z", "string")  # what stands where nobody states a time
 
 # What each key is called in a Hugging Face configuration.
 _IN_CONFIG = {

@@ -11,7 +11,7 @@ from holdall import kernels
 from holdall.dtypes import DType
 from holdall.errors import ContentError
 from holdall.formats.embd import layout, sequential
-from holdall.formats.embd.keys import completed
+from holdall.formats.embd.keys import NO_TIME, completed
 from holdall.formats.embd.layout import (
     ALIGN,
     DTYPE_CODE,
@@ -55,8 +55,11 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     same = native.layout == "spec"  # a sequential file says nothing of alignment and checksums
     aligned = (native.aligned if same else True) if options["align"] is None else bool(options["align"])
     summed = (native.checksums if same else True) if options["checksums"] is None else bool(options["checksums"])
-    order = _payload_order(tensors, native)
-    return _spec(tensors, order, _metadata(model, vocab, options), vocab, aligned=aligned, summed=summed)
+    order, entries = _payload_order(tensors, native), _metadata(model, vocab, options)
+    out = _spec(tensors, order, entries, vocab, aligned=aligned, summed=summed)
+    if "created_at" not in model.metadata and any(entry == NO_TIME for entry in entries):
+        out.notes.append(f"created_at is {NO_TIME.value}: no metadata and no SOURCE_DATE_EPOCH says otherwise")
+    return out
 
 
 def layout_of(model: Model, options: Mapping[str, Any]) -> str:
