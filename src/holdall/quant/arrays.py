@@ -103,21 +103,25 @@ def quantize(
     cols = shape[-1] if shape else 1
     rows = prod(shape) // cols
     table = values.reshape(rows, cols)
-    bounds = _bounds(table, shape, name, clip, domain)
+    if clip is not None:
+        clip = clip_bounds(0, 0, clip, domain)
     weights = importance_of(importance, cols, found, mode, name)
     if found.family == "int":
-        return _flat(found, table, shape, bounds, clip is not None, mode, domain, name)
+        return _flat(found, table, shape, clip, mode, domain, name)
 
     where = found.blocks(shape)
     payload = np.zeros(where.size, np.uint8)
     regions = [payload[start:stop] for start, stop in (where.scales, where.subs, where.codes)]
-    cut = bounds if clip is not None else (float("-inf"), float("inf"))
+    cut = clip or (float("-inf"), float("inf"))
 
-    def work(start: int, stop: int) -> None:
+    def work(start: int, stop: int) -> tuple[float, float]:
         block = as_float32(table[start:stop], name)
-        fill(found, mode, block, cut, weights, *(_rows(region, rows, start, stop) for region in regions))
+        if clip is not None:
+            extremes(block, name, shape, start * cols)  # the cut would hide an infinity
+        top = fill(found, mode, block, cut, weights, *(_rows(region, rows, start, stop) for region in regions))
+        return (-top, top) if isfinite(top) else extremes(block, name, shape, start * cols)
 
-    spread(work, rows, cols, threads)
+    bounds = _bounds(spread(work, rows, cols, threads), clip, domain)
     return Quantized(payload.data.toreadonly(), found.name, shape, bounds, mode, domain)
 
 
@@ -130,13 +134,13 @@ def fill(
     scales: NDArray[np.uint8],
     subs: NDArray[np.uint8],
     codes: NDArray[np.uint8],
-) -> None:
-    """Quantize rows into their parts of the three regions, on this thread."""
+) -> float:
+    """Quantize rows into their parts of the three regions, on this thread; returns the largest magnitude."""
     number = mode if isinstance(mode, int) else MODES[mode]
     group = SUPER if method.super else 0
     weights = b"" if importance is None else importance
     rows, cols = block.shape
-    quantize_blocks(method.bits, group, number, rows, cols, block, cut[0], cut[1], weights, scales, subs, codes)
+    return quantize_blocks(method.bits, group, number, rows, cols, block, cut[0], cut[1], weights, scales, subs, codes)
 
 
 def _rows(region: NDArray[np.uint8], rows: int, start: int, stop: int) -> NDArray[np.uint8]:
@@ -144,17 +148,8 @@ def _rows(region: NDArray[np.uint8], rows: int, start: int, stop: int) -> NDArra
     return region[start * width : stop * width]
 
 
-def _bounds(
-    table: NDArray[Any], shape: Sequence[int], name: str, clip: tuple[float, float] | None, domain: str
-) -> tuple[float, float]:
-    """The clip bounds, and on the way the refusal of what is not finite."""
-    low, high = float("inf"), float("-inf")
-    step = rows_at_a_time(table.shape[1])
-    for start in range(0, len(table), step):
-        block = as_float32(table[start : start + step], name)
-        least, most = extremes(block, name, shape, start * table.shape[1])
-        low, high = min(low, least), max(high, most)
-    return clip_bounds(low, high, clip, domain)
+def _bounds(ends: Sequence[tuple[float, float]], clip: tuple[float, float] | None, domain: str) -> tuple[float, float]:
+    return clip_bounds(min(low for low, _ in ends), max(high for _, high in ends), clip, domain)
 
 
 def clip_bounds(low: float, high: float, clip: tuple[float, float] | None, domain: str) -> tuple[float, float]:
@@ -199,14 +194,17 @@ def _flat(
     method: Method,
     table: NDArray[Any],
     shape: tuple[int, ...],
-    bounds: tuple[float, float],
-    given: bool,
+    clip: tuple[float, float] | None,
     mode: str,
     domain: Domain,
     name: str,
 ) -> Quantized:
     values = as_float32(table, name)
-    scale = flat_scale(method, DOMAINS[domain], mode, bounds, given, lambda: [values])
+    step = rows_at_a_time(values.shape[1])
+    starts = range(0, len(values), step)
+    ends = [extremes(values[start : start + step], name, shape, start * values.shape[1]) for start in starts]
+    bounds = _bounds(ends, clip, domain)
+    scale = flat_scale(method, DOMAINS[domain], mode, bounds, clip is not None, lambda: [values])
     payload = scale.head() + scale.codes(values.reshape(-1)).tobytes()
     return Quantized(memoryview(payload), method.name, shape, bounds, mode, domain)
 

@@ -77,28 +77,32 @@ class BlockEncoding(McfEncoding):
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
         import numpy as np
 
-        from holdall.quant.parallel import spread
-
-        rows, cols = shape
-        out = np.empty((rows, cols), np.float32)
-        if out.size:
-            widths = [len(region) // rows for region in regions]
-
-            def decode(start: int, stop: int) -> None:
-                parts = [region[start * width : stop * width] for region, width in zip(regions, widths, strict=True)]
-                self.decode_into(parts, out[start:stop])
-
-            spread(decode, rows, cols)
+        out = np.empty((shape[0], shape[1]), np.float32)
+        self._fill(regions, out, None)
         return out
 
-    def decode_into(self, regions: Sequence[memoryview], out: NDArray[Any]) -> None:
-        """Fill the float32 rows ``out`` from their ``regions``, on this thread."""
-        from holdall.quant.engine import dequantize_blocks
+    def decode_into(self, data: memoryview, out: NDArray[Any], threads: int | None = None) -> None:
+        """Decode a whole payload into a contiguous float32 matrix that is there already."""
+        self._fill([data[start:stop] for start, stop in self._regions(out.shape)], out, threads)
 
-        scales, codes = regions[0], regions[-1]
-        subs = regions[1] if len(regions) == 3 else b""
+    def _fill(self, regions: Sequence[memoryview], out: NDArray[Any], threads: int | None) -> None:
+        from holdall.quant.engine import dequantize_blocks
+        from holdall.quant.parallel import spread
+
+        rows, cols = out.shape
+        if not out.size:
+            return
+        widths = [len(region) // rows for region in regions]
         group = SUPER if self.method.super else 0
-        dequantize_blocks(self.method.bits, group, out.shape[0], out.shape[1], scales, subs, codes, out)
+
+        def decode(start: int, stop: int) -> None:
+            parts = [region[start * width : stop * width] for region, width in zip(regions, widths, strict=True)]
+            subs = parts[1] if group else b""
+            dequantize_blocks(
+                self.method.bits, group, stop - start, cols, parts[0], subs, parts[-1], out[start:stop]
+            )  # fmt: skip
+
+        spread(decode, rows, cols, threads)
 
 
 class FlatEncoding(McfEncoding):

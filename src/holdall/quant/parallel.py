@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 __all__ = ["rows_at_a_time", "spread", "threads_of"]
+
+T = TypeVar("T")
 
 _PIECE = 1 << 18  # values one call of a kernel takes: 1 MiB of float32, so that a piece stays in the cache
 
@@ -21,15 +24,12 @@ def rows_at_a_time(cols: int, piece: int = _PIECE) -> int:
     return max(1, piece // max(1, cols))
 
 
-def spread(work: Callable[[int, int], object], rows: int, cols: int, threads: int | None = None) -> None:
-    """Call ``work(start, stop)`` for every piece of the rows; results do not depend on the number of threads."""
+def spread(work: Callable[[int, int], T], rows: int, cols: int, threads: int | None = None) -> list[T]:
+    """The results of ``work(start, stop)`` for every piece of the rows, in order; the first error in order counts."""
     step = rows_at_a_time(cols)
     starts = range(0, rows, step)
     count = min(threads_of(threads), len(starts))
     if count <= 1:
-        for start in starts:
-            work(start, min(start + step, rows))
-        return
+        return [work(start, min(start + step, rows)) for start in starts]
     with ThreadPoolExecutor(count, "holdall-quant") as pool:
-        for done in [pool.submit(work, start, min(start + step, rows)) for start in starts]:
-            done.result()
+        return list(pool.map(work, starts, [min(start + step, rows) for start in starts]))

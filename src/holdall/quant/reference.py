@@ -83,8 +83,11 @@ def quantize_blocks(
     subs: Bytes,
     codes: Bytes,
     /,
-) -> None:
-    """Quantize finite float32 ``values``, cut to ``low..high``, into the three regions of their rows.
+) -> float:
+    """Quantize float32 ``values``, cut to ``low..high``, into the three regions of their rows.
+
+    Returns the largest magnitude after the cut. Values must be finite: if they are not the regions are worth nothing,
+    and the magnitude says so, being infinite or NaN.
 
     ``group`` is 0 (q*) or 8 (k*). ``importance`` is empty or one weight (finite, not negative) a column; only BEST
     looks at it.
@@ -99,11 +102,14 @@ def quantize_blocks(
     out_codes = _array(codes, "u1", rows * blocks * 4 * bits, "code bytes", writable=True).reshape(rows, blocks, -1)
     out_subs = out_subs.reshape(rows, -1)
     step = max(1, PIECE // cols)
+    largest = [0.0]
     with np.errstate(all="ignore"):  # infinities and NaNs have their defined ways below
         for start in range(0, rows, step):
             part = slice(start, start + step)
             cut = np.clip(v[part], F32(low), F32(high))
             _quantize_rows(bits, bool(group), mode, cut, w, out_scales[part], out_subs[part], out_codes[part])
+            largest.append(np.abs(cut).max())
+    return float(np.max(largest))
 
 
 def _lanes(values: Floats, blocks: int) -> Floats:

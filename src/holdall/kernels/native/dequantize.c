@@ -39,9 +39,15 @@ INLINE void block(const uint8_t *codes, int bits, float scale, f32_any *out)
 {
     if (scale == 0.0f) {
         memset(out, 0, BLOCK * sizeof *out);
-    } else if (bits == 8) {
+    } else if (bits == 8 || bits == 4) {
+        int8_t wide[BLOCK];
+        for (int i = 0; bits == 4 && i < BLOCK / 2; i++) {
+            wide[2 * i] = (int8_t)((int8_t)(codes[i] << 4) >> 4);
+            wide[2 * i + 1] = (int8_t)((int8_t)codes[i] >> 4);
+        }
+        const int8_t *from = bits == 4 ? wide : (const int8_t *)codes;
         for (int i = 0; i < BLOCK; i++)
-            out[i] = (float)(int8_t)codes[i] * scale;
+            out[i] = (float)from[i] * scale;
     } else {
         for (int i = 0; i < BLOCK; i += 8)
             eight(codes + i / 8 * bits, bits, scale, out + i);

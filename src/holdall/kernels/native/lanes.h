@@ -43,12 +43,18 @@ INLINE int32_t half_truncated(float x)
 
 INLINE float as_half(float x) { return as_float(widen_rest(half_to_nearest(x), F16)); }
 
+/* The largest magnitude of each block. As integers magnitudes keep their order, and a NaN is above them all. */
 INLINE void largest_of(const table a, lanes out)
 {
-    lanes most = {0};
-    for (int i = 0; i < BLOCK; i++)
-        for (int l = 0; l < LANES; l++)
-            most[l] = larger(a[i][l], most[l]);
+    int32_t most[LANES] = {0};
+    for (int i = 0; i < BLOCK; i++) {
+        KEEP_LOOP for (int l = 0; l < LANES; l++)
+        {
+            const int32_t bits = as_bits(a[i][l]);
+            most[l] = bits > most[l] ? bits : most[l];
+        }
+        KEEP_NESTED;
+    }
     memcpy(out, most, sizeof most);
 }
 

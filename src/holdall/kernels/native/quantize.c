@@ -13,6 +13,7 @@ struct job {
     const f32_any *importance; /* one weight a column, or NULL */
     u16_any *scales;
     uint8_t *subs, *codes;
+    int32_t largest; /* magnitude of all values, as an integer: found on the way */
 };
 
 /* Sixteen blocks: where they are, and what is found out about them. */
@@ -21,12 +22,37 @@ struct batch {
     size_t number[LANES];  /* of the block, counted over all rows; SIZE_MAX: an empty lane */
     size_t scale_at[LANES]; /* of its scale or super-scale */
     int count[LANES];      /* of its real values */
+    lanes amax;            /* the largest magnitude */
     lanes step;            /* what makes the codes */
     lanes u;
     int32_t half[LANES];
 };
 
 /* -- in ----------------------------------------------------------------------------------------------------------- */
+
+typedef float four __attribute__((vector_size(16)));
+
+#if defined(__clang__)
+#define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (int32_t __attribute__((vector_size(16)))){i, j, k, l})
+#endif
+
+/* Four values of four blocks change places. */
+INLINE void turn(const f32_any *const from[4], int i, table to, int l)
+{
+    four a, b, c, d;
+    memcpy(&a, from[0] + i, sizeof a);
+    memcpy(&b, from[1] + i, sizeof b);
+    memcpy(&c, from[2] + i, sizeof c);
+    memcpy(&d, from[3] + i, sizeof d);
+    const four ab = PICK(a, b, 0, 4, 1, 5), cd = PICK(c, d, 0, 4, 1, 5);
+    const four ba = PICK(a, b, 2, 6, 3, 7), dc = PICK(c, d, 2, 6, 3, 7);
+    const four rows[4] = {PICK(ab, cd, 0, 1, 4, 5), PICK(ab, cd, 2, 3, 6, 7), PICK(ba, dc, 0, 1, 4, 5),
+                          PICK(ba, dc, 2, 3, 6, 7)};
+    for (int row = 0; row < 4; row++)
+        memcpy(&to[i + row][l], &rows[row], sizeof rows[row]);
+}
 
 /* Lane by lane: blocks that end a row are filled up with zeros, super-blocks that do with empty lanes. */
 INLINE void place(const struct job *job, struct batch *batch, size_t first)
@@ -35,37 +61,42 @@ INLINE void place(const struct job *job, struct batch *batch, size_t first)
     const size_t width = g->group ? g->supers * SUPER : g->blocks; /* lanes of one row */
     const size_t start = g->group ? first * SUPER : first;
     size_t row = start / width, at = start % width;
+    const f32_any *from[LANES];
+    float padded[LANES][BLOCK];
     for (int l = 0; l < LANES; l++) {
         const bool real = row < g->rows && at < g->blocks;
         const size_t left = real ? g->cols - at * BLOCK : 0;
         batch->count[l] = (int)min_size(left, BLOCK);
         batch->number[l] = real ? row * g->blocks + at : SIZE_MAX;
         batch->scale_at[l] = g->group ? row * g->supers + at / SUPER : batch->number[l];
-        const f32_any *from = real ? job->values + row * g->cols + at * BLOCK : NULL;
-        float padded[BLOCK];
+        from[l] = real ? job->values + row * g->cols + at * BLOCK : NULL;
         if (batch->count[l] < BLOCK) {
-            memset(padded, 0, sizeof padded);
+            memset(padded[l], 0, sizeof padded[l]);
             if (real)
-                memcpy(padded, from, left * sizeof *padded);
-            from = padded;
+                memcpy(padded[l], from[l], left * sizeof **padded);
+            from[l] = padded[l];
         }
-        for (int i = 0; i < BLOCK; i++)
-            batch->v[i][l] = from[i];
         if (job->importance)
             for (int i = 0; i < BLOCK; i++)
                 batch->w[i][l] = i < batch->count[l] ? job->importance[at * BLOCK + (size_t)i] : 0;
         if (++at == width)
             at = 0, row++;
     }
+    for (int l = 0; l < LANES; l += 4)
+        for (int i = 0; i < BLOCK; i += 4)
+            turn(from + l, i, batch->v, l);
     if (job->cut)
         for (int l = 0; l < LANES; l++)
             for (int i = 0; i < batch->count[l]; i++) {
                 const float x = batch->v[i][l];
                 batch->v[i][l] = x < job->low ? job->low : x > job->high ? job->high : x;
             }
-    for (int i = 0; i < BLOCK; i++)
-        for (int l = 0; l < LANES; l++)
+    for (int i = 0; i < BLOCK; i++) {
+        KEEP_LOOP for (int l = 0; l < LANES; l++)
             batch->a[i][l] = as_float(as_bits(batch->v[i][l]) & F32_REST);
+        KEEP_NESTED;
+    }
+    largest_of(batch->a, batch->amax);
 }
 
 /* -- scales ------------------------------------------------------------------------------------------------------- */
@@ -73,9 +104,8 @@ INLINE void place(const struct job *job, struct batch *batch, size_t first)
 INLINE void find_block_scales(const struct job *job, struct batch *batch, int qmax)
 {
     lanes scale;
-    largest_of(batch->a, scale);
     for (int l = 0; l < LANES; l++)
-        scale[l] /= (float)qmax;
+        scale[l] = batch->amax[l] / (float)qmax;
     if (job->mode == REFERENCE) {
         for (int l = 0; l < LANES; l++)
             batch->step[l] = scale[l], batch->half[l] = half_truncated(scale[l]);
@@ -92,9 +122,8 @@ INLINE void find_block_scales(const struct job *job, struct batch *batch, int qm
 INLINE void find_super_scales(const struct job *job, struct batch *batch, int qmax)
 {
     lanes scale, top;
-    largest_of(batch->a, scale);
     for (int l = 0; l < LANES; l++)
-        scale[l] /= (float)qmax;
+        scale[l] = batch->amax[l] / (float)qmax;
     super_largest(scale, top);
     for (int l = 0; l < LANES; l++) {
         const float u = rounded(smaller(scale[l] / top[l] * 32, LARGEST_SUB));
@@ -181,7 +210,7 @@ static void lose(const struct geometry *g, const struct batch *batch, int l, wor
         out[word][l] = (uint32_t)(stream[word / 2] >> word % 2 * 32);
 }
 
-INLINE void quantize_body(const struct job *job)
+INLINE void quantize_body(struct job *job)
 {
     const struct geometry *g = &job->g;
     const int bits = g->bits;
@@ -191,6 +220,10 @@ INLINE void quantize_body(const struct job *job)
     struct batch batch;
     for (size_t first = 0; first < total; first += supers ? SUPERS : LANES) {
         place(job, &batch, first);
+        for (int l = 0; l < LANES; l++) {
+            const int32_t bits = as_bits(batch.amax[l]);
+            job->largest = bits > job->largest ? bits : job->largest;
+        }
         if (job->mode == GIVEN)
             take_scales(job, &batch);
         else if (supers)
@@ -215,7 +248,7 @@ INLINE void quantize_body(const struct job *job)
     }
 }
 
-SIMD_LEVELS(quantize, (const struct job *job), (job))
+SIMD_LEVELS(quantize, (struct job *job), (job))
 
 /* -- one scale for the tensor ------------------------------------------------------------------------------------- */
 
@@ -274,7 +307,7 @@ PyObject *kernel_quantize_blocks(PyObject *module, PyObject *arguments)
             (!importance.len || quant_holds(&importance, job.g.cols, 4, "weights"));
     if (valid) {
         const float infinity = as_float(F32_INFINITY);
-        job.mode = (int)mode;
+        job.mode = (int)mode, job.largest = 0;
         job.values = values.buf;
         job.cut = job.low != -infinity || job.high != infinity;
         job.importance = importance.len ? importance.buf : NULL;
@@ -288,7 +321,7 @@ PyObject *kernel_quantize_blocks(PyObject *module, PyObject *arguments)
     PyBuffer_Release(&scales);
     PyBuffer_Release(&subs);
     PyBuffer_Release(&codes);
-    return valid ? Py_BuildValue("") : NULL;
+    return valid ? PyFloat_FromDouble((double)as_float(job.largest)) : NULL;
 }
 
 PyObject *kernel_quantize_flat(PyObject *module, PyObject *arguments)
