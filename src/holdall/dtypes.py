@@ -128,6 +128,10 @@ class DType:
 
         Floats are rounded to nearest even, as a cast; integers must be in range and whole.
         """
+        return self.stored(array).data
+
+    def stored(self, array: NDArray[Any]) -> NDArray[np.uint8]:
+        """The bytes of :meth:`encode` as a flat array: a window on ``array`` where that holds them already."""
         import numpy as np
 
         array = np.ascontiguousarray(array)
@@ -136,7 +140,7 @@ class DType:
         if array.dtype.byteorder == ">":
             array = array.astype(array.dtype.newbyteorder("<"))
         if not self.packed:
-            return array.reshape(-1).view(np.uint8).data
+            return array.reshape(-1).view(np.uint8)
         from holdall import kernels
 
         codes = array.reshape(-1).view(np.uint8)
@@ -144,7 +148,7 @@ class DType:
             codes = (array.reshape(-1) > 0).view(np.uint8)
         out = np.empty((codes.size * self.bits + 7) // 8, np.uint8)
         kernels.pack(codes, self.bits, out)
-        return out.data
+        return out
 
     def _fit(self, array: NDArray[Any]) -> NDArray[Any]:
         """``array`` in this type's numpy type; ContentError for a value that would change."""
@@ -190,6 +194,8 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
 
 
 _FINITE = frozenset(("f6_e2m3", "f6_e3m2", "f4_e2m1"))
+
+
 def _rounded_to_odd(array: NDArray[Any]) -> NDArray[Any]:
     """float64 as float32, with an odd last bit wherever it is not exact: rounding that again cannot go wrong."""
     import numpy as np

@@ -5,9 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from holdall.errors import ContentError
 from holdall.source import CHUNK, Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Held", "Made", "Payload", "Range"]
 
@@ -46,21 +50,30 @@ class Range(Payload):
 
 
 class Held(Payload):
-    """Bytes in memory."""
+    """Bytes in memory: any contiguous buffer."""
 
-    __slots__ = ("data", "size")
+    __slots__ = ("_buffer", "size")
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        view = data if isinstance(data, memoryview) else memoryview(data)
-        self.size = view.nbytes
-        self.data = view.cast("B").toreadonly() if self.size else memoryview(b"")  # an empty shape cannot be cast
+    def __init__(self, buffer: bytes | bytearray | memoryview | NDArray[Any]) -> None:
+        # A view keeps a bytearray from being resized. (Any: numpy's types call arrays buffers from Python 3.12 on.)
+        self._buffer: Any = memoryview(buffer) if isinstance(buffer, bytearray) else buffer
+        self.size = self._view().nbytes
+
+    @property
+    def data(self) -> memoryview:
+        """All of them. Made when asked for: views are objects that the garbage collector has to look at."""
+        return self._view().cast("B").toreadonly() if self.size else memoryview(b"")  # no empty shape can be cast
+
+    def _view(self) -> memoryview:
+        return memoryview(self._buffer)
 
     def part(self, start: int, stop: int) -> memoryview:
         return self.data[start:stop]
 
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        data = self.data
         for start in range(0, self.size, piece):
-            yield self.data[start : start + piece]
+            yield data[start : start + piece]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Tensor:
         array = np.asarray(values)
         try:
             kind = dtype_of(array) if dtype is None else named(dtype)
-            payload = Held(kind.encode(array))
+            payload = Held(kind.stored(array))
         except ContentError as error:
             raise ContentError(f"tensor {name!r}: {error}") from None
         return cls(name, kind, array.shape, payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -168,11 +169,12 @@ def _quant_payload(tensor: Tensor) -> bytes:
 
 
 def _check_names(table: str, names: list[str]) -> None:
-    wrong = next(filter(None, map(values.name_breach, names)), None)
-    if wrong:
-        raise ContentError(f"oinf: {table}: {wrong}")
+    if not all(names) or values.name_breach("".join(names)):  # all at once; one by one only to say which
+        wrong = next(filter(None, map(values.name_breach, names)), "")
+        if wrong:
+            raise ContentError(f"oinf: {table}: {wrong}")
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ContentError(f"oinf: two {table} names are {twice!r}")
 
 
