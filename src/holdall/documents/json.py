@@ -73,6 +73,20 @@ class Tape:
         kind, start, end, _ = self.row(index)
         return _unescape(self.data, kind, start, end)
 
+    def texts(self, indexes: NDArray[np.uint32]) -> list[str]:
+        """The strings or keys at all these indexes, unescaped."""
+        import numpy as np
+
+        from holdall import kernels
+
+        rows = self.table[indexes]
+        starts = rows[:, 1].astype(np.uint64)
+        found, bad = kernels.texts(self.data, starts, rows[:, 2] - starts)
+        assert bad < 0, "the tokenizer has checked the UTF-8"
+        for row in (rows[:, 0] & ESCAPED).nonzero()[0].tolist():
+            found[row] = self.text(int(indexes[row]))
+        return found
+
     def members(self, index: int) -> Iterator[tuple[int, int]]:
         """Key and value of every member of the object at ``index``."""
         at, end = index + 1, self.row(index)[3]

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from holdall import kernels
 from holdall.check import Check
-from holdall.documents.json import Document, DocumentError, decode
+from holdall.documents.json import DocumentError, Tape, decode, tokenize
 from holdall.formats.hf import rules
+from holdall.kernels.json_reference import KIND, NULL, OBJECT, STRING
 from holdall.source import Source
 
 __all__ = ["HfNative", "ShardMap", "ShardedIndex", "encode_index", "read_index"]
@@ -53,7 +57,7 @@ class ShardedIndex:
     """A decoded index."""
 
     name: str
-    document: Document
+    tape: Tape
     weight_map: dict[str, str]
     metadata: dict[str, Any]
 
@@ -66,26 +70,57 @@ class ShardedIndex:
 def read_index(source: Source, name: str, check: Check) -> ShardedIndex:
     """The index in ``source``."""
     check.limit("index_bytes", source.size, 0, f"hf: bytes of {name}")
+    data = source.read(0, source.size)
     try:
-        document = decode(source.read(0, source.size), depth=check.limits.nesting)
+        tape = tokenize(data, depth=check.limits.nesting)
     except DocumentError as error:
         check.fail(rules.JSON, error.offset, f"hf: {name} is not strict JSON: {error.message}", inner=error.path)
-    for duplicate in document.duplicates[:1]:
-        message = f"hf: {name} has a key twice"
-        check.fail(rules.DUPLICATE, duplicate.offset, message, inner=duplicate.path)
-    value = document.value
-    if not isinstance(value, dict) or not isinstance(value.get("weight_map"), dict):
+    if tape.kind(0) != OBJECT:
+        check.fail(rules.TYPE, tape.offset(0), f"hf: {name} is not an object with a weight_map")
+    members: dict[str, int] = {}
+    for key, value in tape.members(0):
+        if tape.text(key) in members:
+            check.fail(rules.DUPLICATE, tape.offset(key), f"hf: {name} has {tape.text(key)!r} twice")
+        members[tape.text(key)] = value
+    if "weight_map" not in members or tape.kind(members["weight_map"]) != OBJECT:
         check.fail(rules.TYPE, 0, f"hf: {name} is not an object with a weight_map")
-    weight_map: dict[str, Any] = value["weight_map"]
-    check.limit("tensors", len(weight_map), 0, f"hf: tensors of {name}")
-    for tensor, file in weight_map.items():
-        if not isinstance(file, str):
-            at = document.tape.offset(document.tape.find("$.weight_map"))
-            check.fail(rules.TYPE, at, f"hf: {name} gives {type(file).__name__}, not a file, for tensor {tensor!r}")
-    metadata = value.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        check.fail(rules.TYPE, document.offset("$.metadata"), f"hf: the metadata of {name} is not an object")
-    return ShardedIndex(name, document, weight_map, metadata or {})
+    weight_map = _weight_map(tape, members["weight_map"], name, check)
+    return ShardedIndex(name, tape, weight_map, _metadata(tape, members.get("metadata"), name, check))
+
+
+def _weight_map(tape: Tape, index: int, name: str, check: Check) -> dict[str, str]:
+    rows = np.frombuffer(kernels.json_records(tape.data, tape.stored, index, ()), "<u4").reshape(-1, 3)
+    check.limit("tensors", len(rows), tape.offset(index), f"hf: tensors of {name}")
+    names = tape.texts(rows[:, 0])
+    check.rows(
+        tape.table[rows[:, 1], 0] & KIND == STRING, rules.TYPE, lambda row: tape.offset(int(rows[row, 1])),
+        lambda row: f"hf: {name} gives something else than a file for tensor {names[row]!r}",
+    )  # fmt: skip
+    weight_map = dict(zip(names, tape.texts(rows[:, 1]), strict=True))
+    if len(weight_map) != len(names):
+        seen: set[str] = set()
+        for row, tensor in enumerate(names):
+            if tensor in seen:
+                check.fail(rules.DUPLICATE, tape.offset(int(rows[row, 0])), f"hf: {name} has tensor {tensor!r} twice")
+            seen.add(tensor)
+    return weight_map
+
+
+def _metadata(tape: Tape, index: int | None, name: str, check: Check) -> dict[str, Any]:
+    if index is None or tape.kind(index) == NULL:
+        return {}
+    if tape.kind(index) != OBJECT:
+        check.fail(rules.TYPE, tape.offset(index), f"hf: the metadata of {name} is not an object")
+    _, start, end, _ = tape.row(index)
+    try:
+        document = decode(tape.data[start:end], depth=check.limits.nesting)
+    except DocumentError as error:  # numbers beyond what Python holds
+        check.fail(rules.JSON, start + error.offset, f"hf: the metadata of {name}: {error.message}", inner=error.path)
+    for duplicate in document.duplicates[:1]:
+        message = f"hf: the metadata of {name} have a key twice"
+        check.fail(rules.DUPLICATE, start + duplicate.offset, message, inner=duplicate.path)
+    found: dict[str, Any] = document.value
+    return found
 
 
 def encode_index(metadata: Mapping[str, Any], weight_map: Mapping[str, str]) -> bytes:

@@ -50,11 +50,14 @@ class _Reader:
 
     def model(self) -> Model:
         self._open()
-        with self.check.scope():
-            self._once()
-        if self.index is not None:
+        if self.index is None or not self._agrees(self.index):
             with self.check.scope():
-                self._agree(self.index)
+                self._once()
+            if self.index is not None:
+                with self.check.scope():
+                    self._compare(self.index)
+        if self.index is not None:
+            self._total(self.index)
         names = [(name, table.index.names) for name, _, table in self.tables]
         native = HfNative(
             tuple(name for name, _ in names), ShardMap(names), {} if self.index is None else self.index.metadata
@@ -118,30 +121,40 @@ class _Reader:
 
     # -- what they must agree on ------------------------------------------------------------------------------------
 
-    def _agree(self, index: ShardedIndex) -> None:
-        """The index and the files name the same tensors; only files that could be read are asked."""
+    def _agrees(self, index: ShardedIndex) -> bool:
+        """Whether index and files name the same tensors: then nothing is missing, and nothing is there twice."""
+        held = 0
+        for file, _, table in self.tables:
+            names = table.index.names
+            held += len(names)
+            if not table.index.complete or list(map(index.weight_map.get, names)).count(file) != len(names):
+                return False
+        return held == len(index.weight_map)
+
+    def _compare(self, index: ShardedIndex) -> None:
+        """Where index and files differ; only files that could be read are asked."""
         check = self.check
         listed: dict[str, list[str]] = {}
         for name, file in index.weight_map.items():
             listed.setdefault(file, []).append(name)
-        total = 0
         for file, _, table in self.tables:
-            names = table.index.names
-            total += int(table.sizes.sum())
             if not table.index.complete:
                 continue
-            held = set(names)
             with check.scope():
                 self._listed(index, file, table)
+            held = set(table.index.names)
             for name in listed.get(file, ()):
                 if name not in held:
                     with check.scope():
                         check.fail(rules.MISSING, None, f"hf: {index.name}: tensor {name!r} is not in {file}")
+
+    def _total(self, index: ShardedIndex) -> None:
         stated = index.metadata.get("total_size")
-        complete = len(self.tables) == len(index.files)
-        if stated is not None and stated != total and complete:
+        total = sum(int(table.sizes.sum()) for _, _, table in self.tables)
+        if stated is not None and stated != total and len(self.tables) == len(index.files):
             message = f"hf: {index.name}: total_size is {stated!r}, the tensors take {total} bytes"
-            check.note(rules.TOTAL, index.document.offset("$.metadata.total_size"), message)
+            at = index.tape.offset(index.tape.find("$.metadata.total_size"))
+            self.check.note(rules.TOTAL, at, message)
 
     def _listed(self, index: ShardedIndex, file: str, table: Table) -> None:
         names = table.index.names

@@ -14,7 +14,7 @@ from holdall.columns import Shapes
 from holdall.documents.json import DocumentError, Tape, tokenize
 from holdall.formats.safetensors import rules
 from holdall.formats.safetensors.layout import DTYPES, FIELDS, HEADER, METADATA
-from holdall.kernels.json_reference import ABSENT, ARRAY, ESCAPED, INT, OBJECT, STRING
+from holdall.kernels.json_reference import ABSENT, ARRAY, INT, OBJECT, STRING
 from holdall.metadata import Entry, Metadata
 
 if TYPE_CHECKING:
@@ -103,16 +103,12 @@ class Entries:
     def names(self) -> list[str]:
         """The keys, unescaped."""
         keys = self.tape.table[self.records[:, 0]]
-        starts, lengths = keys[:, 1].astype(np.uint64), (keys[:, 2] - keys[:, 1]).astype(np.uint64)
         if len(keys):
+            lengths = keys[:, 2] - keys[:, 1]
             longest = int(lengths.argmax())
-            at = HEADER.size + int(starts[longest])
+            at = HEADER.size + int(keys[longest, 1])
             self.check.limit("name_bytes", int(lengths[longest]), at, f"safetensors: the name of tensor {longest}")
-        names, bad = kernels.texts(self.header, starts, lengths)
-        assert bad < 0, "the tokenizer has checked the UTF-8"
-        for row in (keys[:, 0] & ESCAPED).nonzero()[0].tolist():
-            names[row] = self.tape.text(int(self.records[row, 0]))
-        return names
+        return self.tape.texts(self.records[:, 0])
 
     def _unique(self, names: list[str]) -> None:
         if len(set(names)) == len(names):
