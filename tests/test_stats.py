@@ -161,3 +161,9 @@ def test_large_tensors_agree_with_numpy(tmp_path):
     assert [each.count for each in found.histogram] == counts[counts > 0].tolist()
     assert steps[-1][0] == steps[-1][1]
     assert steps == sorted(steps)
+
+
+def test_encoded_tensors_are_decoded():
+    values = np.linspace(-1, 1, 512, dtype=np.float32).reshape(2, 256)
+    tensor = holdall.quant.quantize(values, "k4").tensor("w")
+    check(tensor.numpy(), tensor_stats(tensor))

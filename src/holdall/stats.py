@@ -74,11 +74,11 @@ def tensor_stats(tensor: Tensor, bins: int = 10, progress: Progress | None = Non
         raise ValueError(f"a histogram has at least one bin, not {bins}")
     if not tensor.has_data or tensor.count == 0:
         return TensorStats(tensor.count)
-    first = next(tensor.blocks(8))
-    if first.dtype.kind == "c":
+    dtype = tensor.dtype.numpy if isinstance(tensor.dtype, DType) else np.dtype(np.float32)  # encodings become f32
+    if dtype.kind == "c":
         raise UnsupportedError(f"tensor {tensor.name!r}: complex numbers have no order, hence no statistics")
-    passes = _Passes(tensor, first.dtype, bins, progress)
-    return passes.narrow() if first.dtype.itemsize <= 2 else passes.wide()
+    passes = _Passes(tensor, dtype, bins, progress)
+    return passes.narrow() if dtype.itemsize <= 2 else passes.wide()
 
 
 class _Passes:

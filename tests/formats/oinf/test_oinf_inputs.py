@@ -253,3 +253,9 @@ def test_quant_makes_version_2(tmp_path):
         assert (found.version, found["w"].native, found["v"].native) == ((2,), quant, None)
     with pytest.raises(holdall.ContentError, match="version 1"):
         written(model, tmp_path / "q.oinf", version=1)
+
+
+def test_names_are_text(tmp_path):
+    for model in (oinf.model(sizevars={1: 1}), oinf.model(metadata={1: 1}), oinf.model({1: [1]})):
+        with pytest.raises(holdall.ContentError, match="text"):
+            written(model, tmp_path / "n.oinf")

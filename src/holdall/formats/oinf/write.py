@@ -39,6 +39,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     sizevars = list(native.sizevars.items())
     entries = list(model.metadata.entries)
     tensors = list(model.tensors)
+    for name in (*native.sizevars, *(entry.key for entry in entries), *(tensor.name for tensor in tensors)):
+        if not isinstance(name, str):
+            raise ContentError(f"oinf: names are text, not {type(name).__name__}")
     if options["sort"]:
         sizevars.sort()
         entries.sort(key=lambda entry: entry.key)
