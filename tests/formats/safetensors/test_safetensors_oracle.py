@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdall
+from holdall.check import Check
 from holdall.dtypes import named
 from holdall.formats.safetensors.layout import DTYPES
 from holdall.payload import Held
@@ -210,3 +212,36 @@ def test_many_tensors_take_the_quick_ways(tmp_path, monkeypatch):
         assert [(t.name, str(t.dtype), t.shape, t.nbytes) for t in model.tensors] == [
             (name, dtype, shape, size) for name, dtype, shape, _, size in native
         ]
+
+
+@pytest.mark.parametrize("style", [{}, {"indent": 1}, {"separators": (",", ":")}])
+def test_the_quick_way_of_the_twins_lets_nothing_pass(style):
+    """Whatever byte comes in: what the canonical form accepts, the tokenizer accepts, and reads the same of it."""
+    from holdall.formats.safetensors.canonical import quick_index
+    from holdall.formats.safetensors.header import Entries
+
+    def columns(index):
+        return index.names, index.codes.tolist(), list(index.shapes), index.ends.tolist(), dict(index.metadata)
+
+    header = {"__metadata__": {"k": "a b"}, "x y": entry(), "b": entry(shape=[], offsets=[8, 12])}
+    text = json.dumps(header, **style).encode()
+    assert quick_index(text, Check()) is not None
+    taken = 0
+    for place in range(1, len(text) + 1, 3):
+        for byte in range(256):
+            changed = text[:place] + bytes([byte]) + text[place:]
+            quick = quick_index(changed, Check())
+            if quick is not None:
+                taken += 1
+                assert columns(quick) == columns(Entries(changed, Check()).index())
+    assert taken
+
+
+def test_small_floats_have_values():
+    data = build(
+        {"a": entry("F4", [4], [0, 2]), "b": entry("F6_E2M3", [4], [2, 5])}, bytes([0x21, 0xF7, 0x41, 0x30, 0x10])
+    )
+    with holdall.open(data) as model:
+        assert model["a"].numpy().astype(np.float32).tolist() == [0.5, 1.0, 6.0, -6.0]
+        codes = [int.from_bytes(bytes([0x41, 0x30, 0x10]), "little") >> shift & 63 for shift in (0, 6, 12, 18)]
+        assert model["b"].numpy().view(np.uint8).tolist() == codes

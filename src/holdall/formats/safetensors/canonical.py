@@ -38,8 +38,20 @@ _decoder = msgspec.json.Decoder(dict[str, _Row])
 
 def quick_index(header: bytes, check: Check) -> Index | None:
     """The columns of a header in the usual form; None for any other, right or wrong."""
+    compact = header.rstrip(b" ")
+    index = _index_of(compact, header, check)
+    if index is None:  # the usual form, but for white space between tokens?
+        try:
+            spaceless = msgspec.json.format(compact, indent=-1)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        index = None if spaceless == compact else _index_of(spaceless, header, check)
+    return index
+
+
+def _index_of(compact: bytes, header: bytes, check: Check) -> Index | None:
     try:
-        metadata, rest = _split(header.rstrip(b" "))
+        metadata, rest = _split(compact)
         rows = _decoder.decode(rest)
         usual = _within_limits(rows, header, metadata or {}, check.limits)
         if msgspec.json.encode(rows) != rest or METADATA in rows or not usual:
