@@ -14,19 +14,11 @@ import holdall
 from holdall import registry
 from holdall.errors import ContentError, UnsupportedError
 from holdall.format import Format
+from holdall.roundtrip import round_trip
 from holdall.testing.compare import held
 from holdall.testing.zoo import ZOO
 
-__all__ = ["Cell", "Trip", "matrix", "page", "round_trip", "tree_bytes"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trip:
-    """One file on its way into another format and back."""
-
-    exact: bool  # the bytes that came back are those that went
-    lossless: bool  # the report said that they would
-    carried: bool  # a skeleton was needed
+__all__ = ["Cell", "matrix", "page"]
 
 
 @dataclass(slots=True)
@@ -46,27 +38,8 @@ class Cell:
         return ", ".join(part for part in parts if not part.startswith("0 ")) or "—"
 
 
-def tree_bytes(path: Path) -> dict[str, bytes]:
-    """A file, or every file of a folder."""
-    if path.is_file():
-        return {"": path.read_bytes()}
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
-
-
-def round_trip(path: Path, target: str, scratch: Path) -> Trip:
-    """Convert ``path`` into ``target`` and back into its own format."""
-    with holdall.open(path) as model:
-        own = model.format
-    there, back = scratch / "there", scratch / "back"
-    report = holdall.convert(path, there, format=target, fsync=False)
-    holdall.convert(there, back, format=own, fsync=False)
-    return Trip(tree_bytes(path) == tree_bytes(back), report.lossless, report.skeleton_bytes > 0)
-
-
 def _writable() -> list[Format]:
-    return [
-        found for name in registry.names() if type(found := registry.find(name)).plan is not Format.plan
-    ]  # fmt: skip
+    return [found for name in registry.names() if (found := registry.find(name)).writes]
 
 
 def matrix() -> dict[tuple[str, str], Cell]:
@@ -116,8 +89,8 @@ def page() -> str:
         "*Native*: the target expresses everything, and the way back gives the original file, byte for byte.",
         "*Carried*: the same, with the help of a skeleton of the source inside the target.",
         "*Refused*: the target cannot hold something and has no free-form place to carry it; `--no-carry` goes on",
-        "without it. *Lossy*: the target's own tools drop it, so the file that matches theirs does too; the report says",
-        "what.",
+        "without it. *Lossy*: the target's own tools drop it, so the file that matches theirs does too; the report",
+        "says what.",
         "",
         "| from \\ to | " + " | ".join(names) + " |",
         "|---" * (len(names) + 1) + "|",

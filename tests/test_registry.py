@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+import holdall
+from holdall import registry
+from holdall.errors import FormatError, UnsupportedError
+from holdall.source import source_of
+from holdall.testing import registered
+
+
+def test_formats_by_name():
+    assert registry.find("oinf").name == "oinf"
+    assert list(holdall.formats()) == registry.names()
+    for name, format in holdall.formats().items():
+        assert format.name == name
+        assert format.title
+        assert len({rule.id for rule in format.rules}) == len(format.rules), "two rules have one id"
+        assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in format.suffixes)
+    with pytest.raises(UnsupportedError, match="no format 'nothing'; the formats are: oinf"):
+        registry.find("nothing")
+
+
+def test_rows_say_what_their_formats_say():
+    """A row stands for a format that is not imported yet: the two must agree."""
+    for row in registry.BUILT_IN:
+        format = registry.find(row.name)
+        assert (row.folder, set(row.suffixes)) == (format.folder, set(format.suffixes)), row.name
+        if row.magic:
+            assert format.accepts(row.magic.ljust(registry.HEAD, b"\0"), source_of(row.magic.ljust(100, b"\0")))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"OIN", b"{}", b"PK\3\4", b"\x80\2", b"GGUF", bytes(100), b"\xff" * 100])
+def test_content_that_is_no_format_is_refused_in_words(data):
+    for allowed in (None, ["oinf"], []):
+        with pytest.raises((FormatError, UnsupportedError)):
+            holdall.open(data, allowed=allowed)
+    assert not holdall.verify(data).ok
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_accepts_never_raises(name, tmp_path):
+    format = registry.find(name)
+    sources = [source_of(data) for data in (b"", b"\0", b"{", b"\xff" * 64, bytes(7), b'{"a":' * 50)]
+    for source in [*sources, source_of(tmp_path)]:
+        head = source.read(0, min(registry.HEAD, source.size))
+        assert isinstance(format.accepts(head, source), bool)
+
+
+def test_the_reader_that_the_suffix_names_says_what_is_wrong(tmp_path):
+    (tmp_path / "cut.oinf").write_bytes(b"OIN")
+    with pytest.raises(FormatError) as caught:
+        holdall.open(tmp_path / "cut.oinf")
+    assert caught.value.rule == "oinf.header.size"
+    with pytest.raises(FormatError, match="none of the formats"):
+        holdall.open(tmp_path / "cut.oinf", allowed=["mcf"])
+
+
+def test_folders_and_empty_files(tmp_path):
+    with pytest.raises(FormatError, match="is a folder"):
+        holdall.open(tmp_path)
+    (tmp_path / "x").touch()
+    with pytest.raises(FormatError, match="is an empty file"):
+        holdall.open(tmp_path / "x")
+
+
+def test_suffixes(tmp_path):
+    assert registry.by_suffix("a/b/M.OINF").name == "oinf"
+    with pytest.raises(UnsupportedError, match="no format has this suffix"):
+        holdall.save(tmp_path / "m.nothing", {"w": np.zeros(1, np.float32)})
+    with pytest.raises(UnsupportedError):
+        registry.by_suffix(".oin")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_registered_lasts_as_long_as_its_block():
+    assert "toy" not in registry.names()
+    with registered("tests.toy:FORMAT") as toy:
+        assert registry.find("toy") is toy
+        assert registry.names()[-1] == "toy"
+        with pytest.raises(AssertionError, match="already"), registered("tests.toy:FORMAT"):
+            pass
+    assert "toy" not in registry.names()
