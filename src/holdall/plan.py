@@ -16,7 +16,7 @@ What lies between pieces is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -131,6 +131,14 @@ class Plan:
     def stream(self, payload: Payload) -> int:
         """Append a payload; returns where it is."""
         return self._append(Stream(self.cursor, payload))
+
+    def streams(self, payloads: Iterable[Payload], align: int) -> None:
+        """Append many payloads, with zeros up to a multiple of ``align`` after each."""
+        at, pieces = self.cursor, self.pieces
+        for payload in payloads:
+            pieces.append(Stream(at, payload))
+            at += payload.size + -(at + payload.size) % align
+        self.cursor = at
 
     def late(self, name: str, size: int, needs: tuple[str, ...], make: Callable[[Results], bytes]) -> int:
         """Append a piece that is made from results; returns where it is."""

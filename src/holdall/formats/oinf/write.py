@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdall.dtypes import DType
@@ -23,7 +23,7 @@ from holdall.formats.oinf.layout import (
 from holdall.formats.oinf.quant import QuantParams
 from holdall.formats.oinf.read import OinfNative
 from holdall.model import Model
-from holdall.payload import Held
+from holdall.payload import Held, Payload
 from holdall.plan import Plan
 from holdall.tables import build
 from holdall.tensor import Tensor
@@ -103,12 +103,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     for _, payload in encoded:
         out.put(payload)
         out.align(ALIGN)
-    for tensor, quant_payload in zip(tensors, quants, strict=True):
-        if tensor.payload is not None:
-            out.stream(tensor.payload)
-            out.align(ALIGN)
-        if quant_payload:
-            out.stream(Held(quant_payload))
+    out.streams(_payloads(tensors, quants), ALIGN)
     assert out.cursor == cursor
     return out
 
@@ -138,6 +133,15 @@ def _tensor_table(tensors: Sequence[Tensor], quants: Sequence[bytes], version: i
         **quant_columns,
     )
     return table, cursor
+
+
+def _payloads(tensors: Sequence[Tensor], quants: Sequence[bytes]) -> Iterator[Payload]:
+    """What follows in the data section: the data of a tensor, then its quant."""
+    for tensor, quant_payload in zip(tensors, quants, strict=True):
+        if tensor.payload is not None:
+            yield tensor.payload
+        if quant_payload:
+            yield Held(quant_payload)
 
 
 def _tag(tensor: Tensor) -> int:
