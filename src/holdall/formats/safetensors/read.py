@@ -207,7 +207,7 @@ def _cover(index: Index, start: int, size: int, check: Check) -> None:
     if check.wants("strict"):
         widths = np.maximum(_BITS[index.codes] // np.uint64(8), np.uint64(1))
         check.rows(
-            (index.begins + np.uint64(start)) % widths == 0, rules.TENSOR_ALIGN,
+            ((index.begins + np.uint64(start)) % widths == 0) | (index.begins == index.ends), rules.TENSOR_ALIGN,
             lambda row: index.place(row, "data_offsets"),
             lambda row: f"safetensors: tensor {names[row]!r} begins at byte {int(index.begins[row]) + start}, "
             f"not at a multiple of its item size of {widths[row]}",
