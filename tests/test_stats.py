@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import holdall
-from holdall import Tensor, oinf, stats
+from holdall import Tensor, oinf, selection, stats
 from holdall.dtypes import DTYPES
 from holdall.stats import TensorStats, tensor_stats
 
@@ -23,7 +23,7 @@ def small_steps(request, monkeypatch):
     """With tiny blocks and almost nothing gathered, a few elements go the way of a billion."""
     if request.param == "many":
         monkeypatch.setattr(stats, "_BLOCK", 16)
-        monkeypatch.setattr(stats, "_FEW", 2)
+        monkeypatch.setattr(selection, "_FEW", 2)
 
 
 def check(values, found, bins=10):
@@ -86,7 +86,7 @@ def test_against_exact_arithmetic(values, bins):
 def test_in_many_steps(values):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stats, "_BLOCK", 16)
-        patch.setattr(stats, "_FEW", 2)
+        patch.setattr(selection, "_FEW", 2)
         check(values, tensor_stats(Tensor.of("w", values)))
 
 

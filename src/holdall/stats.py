@@ -17,6 +17,7 @@ import numpy as np
 
 from holdall.dtypes import DType
 from holdall.errors import UnsupportedError
+from holdall.selection import Median, middle, not_finite, ordered_halves, upper_halves, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +30,6 @@ Number: TypeAlias = int | float
 Progress: TypeAlias = Callable[[int, int], None]  # elements done, elements in all; a tensor may be gone through twice
 
 _BLOCK = 1 << 17  # elements at a time: with their temporaries they stay in the cache
-_FEW = 1 << 20  # elements that are collected and sorted instead of counted once more
 _SINGLE_VALUES = 20  # integers that span no more than this are counted one by one
 
 
@@ -127,7 +127,7 @@ class _Passes:
         histogram = _Histogram(low, high, self.bins, self.integer)
         histogram.add(values, counts)
         return TensorStats(
-            self.tensor.count, nan, inf, low, high, mean, _middle(*values[ranks].tolist()), std, histogram.result()
+            self.tensor.count, nan, inf, low, high, mean, middle(*values[ranks].tolist()), std, histogram.result()
         )
 
     def _codes(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64] | None]]:
@@ -156,11 +156,11 @@ class _Passes:
         low: Any = None
         high: Any = None
         for block in self.blocks():
-            found = np.bincount(_upper(block), minlength=1 << 16)
-            if not self.integer and found[_not_finite(self.dtype)].any():
+            found = np.bincount(upper_halves(block), minlength=1 << 16)
+            if not self.integer and found[not_finite(self.dtype)].any():
                 nan += int(np.isnan(block).sum())
                 inf += int(np.isinf(block).sum())
-                found[_not_finite(self.dtype)] = 0
+                found[not_finite(self.dtype)] = 0
                 block = block[np.isfinite(block)]
             counts += found
             if block.size:
@@ -171,7 +171,7 @@ class _Passes:
         low, high = low.item(), high.item()
         histogram = _Histogram(low, high, self.bins, self.integer)
         moments = _Moments(low, high, self.dtype)
-        median = _Median(counts, self.dtype)
+        median = Median(counts, self.dtype)
         closely = np.union1d(histogram.known(counts, self.dtype), median.buckets)
         look = np.zeros(1 << 16, np.bool_)
         look[closely] = True
@@ -180,7 +180,7 @@ class _Passes:
                 block = block[np.isfinite(block)]
             moments.add(block)
             if counts[closely].sum() < self.tensor.count:
-                block = block[look[_upper(block)]]
+                block = block[look[upper_halves(block)]]
             histogram.add(block)
             median.add(block)
         while not median.settled():
@@ -188,59 +188,6 @@ class _Passes:
                 median.add(block if self.integer else block[np.isfinite(block)])
         mean, std = moments.result()
         return TensorStats(self.tensor.count, nan, inf, low, high, mean, median.value(), std, histogram.result())
-
-
-def _middle(low: Number, high: Number) -> float:
-    """Between the two middle elements, without overflow and rounded once."""
-    return float((Fraction(low) + Fraction(high)) / 2)
-
-
-# -- upper halves and keys --------------------------------------------------------------------------------------------
-
-
-def _upper(block: NDArray[Any]) -> NDArray[np.uint16]:
-    """The upper 16 bits of each element."""
-    halves: NDArray[np.uint16] = np.ascontiguousarray(block).view("<u2")
-    return halves[block.dtype.itemsize // 2 - 1 :: block.dtype.itemsize // 2]
-
-
-def _not_finite(dtype: np.dtype[Any]) -> Any:
-    """The upper halves that only NaN and infinities have."""
-    exponent = 0x7F80 if dtype.itemsize == 4 else 0x7FF0
-    halves = np.arange(1 << 16)
-    return ((halves & exponent) == exponent).nonzero()[0]
-
-
-def _keys(values: NDArray[Any]) -> Any:
-    """Unsigned integers in the order of ``values``."""
-    bits = values.dtype.itemsize * 8
-    raw = np.ascontiguousarray(values).view(f"<u{bits // 8}")
-    sign = raw.dtype.type(1 << bits - 1)
-    if values.dtype.kind == "u":
-        return raw
-    if values.dtype.kind == "i":
-        return raw ^ sign
-    return np.where(raw & sign, ~raw, raw | sign)  # negative floats grow downwards
-
-
-def _values(keys: NDArray[Any], dtype: np.dtype[Any]) -> Any:
-    """The inverse of :func:`_keys`."""
-    sign = keys.dtype.type(1 << dtype.itemsize * 8 - 1)
-    if dtype.kind == "u":
-        return keys.view(dtype)
-    if dtype.kind == "i":
-        return (keys ^ sign).view(dtype)
-    return np.where(keys & sign, keys ^ sign, ~keys).view(dtype)
-
-
-def _ordered(dtype: np.dtype[Any]) -> Any:
-    """All upper halves in the order of the values that have them."""
-    halves = np.arange(1 << 16)
-    if dtype.kind == "u":
-        return halves
-    if dtype.kind == "i":
-        return halves ^ 0x8000
-    return np.where(halves & 0x8000, halves ^ 0x8000, 0xFFFF - halves)
 
 
 # -- what is gathered -------------------------------------------------------------------------------------------------
@@ -318,13 +265,13 @@ class _Histogram:
 
     def known(self, counts: NDArray[np.int64], dtype: np.dtype[Any]) -> Any:
         """Take the upper halves that lie in one bin from ``counts``; returns the others, to be looked at closely."""
-        order = _ordered(dtype)
+        order = ordered_halves(dtype)
         used = order[counts[order] > 0]
         ranks = np.arange(1 << 16)[counts[order] > 0].astype(np.uint64)
         shift = np.uint64(dtype.itemsize * 8 - 16)
         kind = f"u{dtype.itemsize}"
-        least = _values((ranks << shift).astype(kind), dtype)
-        most = _values(((ranks << shift) | np.uint64((1 << int(shift)) - 1)).astype(kind), dtype)
+        least = values_of((ranks << shift).astype(kind), dtype)
+        most = values_of(((ranks << shift) | np.uint64((1 << int(shift)) - 1)).astype(kind), dtype)
         first, last = self.place(self._inside(least)), self.place(self._inside(most))
         whole = first == last
         np.add.at(self.counts, first[whole], counts[used[whole]])
@@ -338,7 +285,7 @@ class _Histogram:
 
     def add(self, values: NDArray[Any], counts: NDArray[np.int64] | None = None) -> None:
         if self._skip is not None and values.size:
-            values = values[~self._skip[_upper(values)]]
+            values = values[~self._skip[upper_halves(values)]]
         if values.size:
             found = np.bincount(self.place(values), counts, len(self.counts))
             self.counts += found.astype(np.int64)
@@ -349,84 +296,3 @@ class _Histogram:
         else:
             edges = list(zip(self.edges[:-1], self.edges[1:], strict=True))
         return tuple(Bin(low, high, int(n)) for (low, high), n in zip(edges, self.counts.tolist(), strict=True) if n)
-
-
-@dataclass(slots=True)
-class _Search:
-    """The element of one rank: the upper bits of its key that are known, and its rank among those that share them."""
-
-    prefix: int
-    rank: int
-    among: int
-
-
-class _Median:
-    """The two middle elements by radix selection: 16 more bits of their keys each pass, until few are left."""
-
-    def __init__(self, counts: NDArray[np.int64], dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
-        self.left = dtype.itemsize * 8 - 16  # bits of the key that are not known yet
-        order = _ordered(dtype)
-        total = int(counts.sum())
-        self.searches = [_step(counts[order], rank, 0) for rank in ((total - 1) // 2, total // 2)]
-        self.buckets = order[[search.prefix for search in self.searches]]
-        self._begin()
-
-    def _begin(self) -> None:
-        self.gathered: dict[int, list[NDArray[Any]]] = {}
-        self.counted: dict[int, NDArray[np.int64]] = {}
-        for search in self.searches:
-            if search.among <= _FEW:
-                self.gathered[search.prefix] = []
-            else:
-                self.counted[search.prefix] = np.zeros(1 << 16, np.int64)
-
-    def add(self, block: NDArray[Any]) -> None:
-        keys = _keys(block)
-        upper = keys >> keys.dtype.type(self.left)
-        for prefix, parts in self.gathered.items():
-            parts.append(keys[upper == keys.dtype.type(prefix)])
-        for prefix, counts in self.counted.items():
-            here = keys[upper == keys.dtype.type(prefix)]
-            counts += np.bincount((here >> here.dtype.type(self.left - 16)).astype(np.uint16), minlength=1 << 16)
-
-    def settled(self) -> bool:
-        """True when both elements are known; otherwise another pass over all elements is due."""
-        if not self.counted:
-            return True
-        gathered = {prefix: np.concatenate(parts) for prefix, parts in self.gathered.items()}
-        if self.left == 16:
-            self.found = [self._last(search, gathered) for search in self.searches]
-            self.left = 0
-            return True
-        self.searches = [self._deeper(search, gathered) for search in self.searches]
-        self.left -= 16
-        self._begin()
-        return False
-
-    def _deeper(self, search: _Search, gathered: dict[int, NDArray[Any]]) -> _Search:
-        counts = self.counted.get(search.prefix)
-        if counts is None:
-            digits = gathered[search.prefix] >> gathered[search.prefix].dtype.type(self.left - 16)
-            counts = np.bincount(digits.astype(np.uint16), minlength=1 << 16)
-        return _step(counts, search.rank, search.prefix)
-
-    def _last(self, search: _Search, gathered: dict[int, NDArray[Any]]) -> int:
-        return self._deeper(search, gathered).prefix
-
-    def value(self) -> float:
-        if self.left == 0:
-            keys = self.found
-        else:
-            keys = []
-            for search in self.searches:
-                few = np.concatenate(self.gathered[search.prefix])
-                keys.append(int(np.partition(few, search.rank)[search.rank]))
-        return _middle(*_values(np.array(keys, f"u{self.dtype.itemsize}"), self.dtype).tolist())
-
-
-def _step(counts: NDArray[np.int64], rank: int, prefix: int) -> _Search:
-    """Sixteen bits more of a key: the digit whose elements the ``rank`` falls among."""
-    ends = np.cumsum(counts)
-    digit = int(np.searchsorted(ends, rank, "right"))
-    return _Search(prefix << 16 | digit, rank - int(ends[digit] - counts[digit]), int(counts[digit]))
