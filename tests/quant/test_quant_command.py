@@ -1,0 +1,123 @@
+"""``holdall quantize``: the policy first, then the work, then what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import holdall
+from holdall.cli import main
+from holdall.quant import quantize
+from tests.golden import golden
+
+
+def weights(seed, rows=64, cols=300):
+    return np.random.default_rng(seed).normal(0, 0.02, (rows, cols)).astype(np.float32)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.safetensors"
+    holdall.save(path, {"embed.weight": weights(1), "fc.weight": weights(2), "fc.bias": np.ones(64, np.float32)})
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["quantize", *map(str, arguments)])
+
+
+def test_policy_is_printed_and_followed(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf", "--method", "k3", "--rule", "embed*=q8", "--report", tmp_path / "r.html")
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.index("policy: k3, mode best") < ran.output.index("predicted:") < ran.output.index("wrote ")
+    assert "rule embed*" in ran.output
+    assert "signal to noise" in ran.output
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    with holdall.open(tmp_path / "out.mcf") as model:
+        assert {t.name: str(t.dtype) for t in model.tensors} == {
+            "embed.weight": "mcf.q8",
+            "fc.weight": "mcf.k3",
+            "fc.bias": "f32",
+        }
+        assert bytes(model["fc.weight"].raw()) == bytes(quantize(weights(2), "k3").payload)
+
+
+def test_dry_run_predicts_the_size_and_writes_nothing(source, tmp_path):
+    dry = run(source, tmp_path / "out.mcf", "--dry-run", "--json")
+    assert dry.exit_code == 0, dry.output
+    assert not (tmp_path / "out.mcf").exists()
+    assert run(source, tmp_path / "out.mcf", "--json").exit_code == 0
+    assert json.loads(dry.output)["size"] == (tmp_path / "out.mcf").stat().st_size
+    assert "would write" in run(source, tmp_path / "out.mcf", "--dry-run").output
+
+
+def test_importance_and_clip(source, tmp_path):
+    columns = np.arange(300, dtype=np.float32)
+    np.savez(tmp_path / "w.npz", **{"fc.weight": columns})
+    options = ("--importance", tmp_path / "w.npz", "--clip", "-0.03", "0.03", "--exclude", "embed*")
+    ran = run(source, tmp_path / "out.mcf", *options)
+    assert ran.exit_code == 0, ran.output
+    with holdall.open(tmp_path / "out.mcf") as model:
+        wanted = quantize(weights(2), "k4", importance=columns, clip=(-0.03, 0.03))
+        assert bytes(model["fc.weight"].raw()) == bytes(wanted.payload)
+    np.savez(tmp_path / "w.npz", nobody=columns)
+    assert "nobody" in run(source, tmp_path / "out.mcf", *options).output
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--method", "k9"), 2),
+        (("--rule", "x"), 1),
+        (("--min-size", "big"), 2),
+        (("--report", "r.pdf"), 1),
+        (("--clip", "1", "-1"), 1),
+        (("--method", "int8", "--mode", "reference"), 1),
+    ],
+)
+def test_wrong_usage_is_one_sentence(source, tmp_path, options, code):
+    ran = run(source, tmp_path / "out.mcf", *options)
+    assert ran.exit_code == code
+    assert "Traceback" not in ran.output
+    assert not (tmp_path / "out.mcf").exists()
+
+
+@pytest.mark.parametrize("name", ["quant_k4", "quant_none_k4", "quant_q4_clip_asym", "edge_q8"])
+def test_reference_files(name, tmp_path):
+    folder = golden("mcf")
+    asked = json.loads((folder / f"{name}.expected.json").read_text())["quantize"]
+    clip = asked["clip"] or []
+    clip = list(clip.values()) if isinstance(clip, dict) else clip
+    options = ["--clip", *clip] if clip else []
+    ran = run(folder / asked["input"], tmp_path / "o.mcf", "--method", asked["method"], "--mode", "reference", *options)
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "o.mcf").read_bytes() == (folder / f"{name}.mcf").read_bytes()
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path):
+    wide = np.random.default_rng(0).normal(size=(8192, 4096)).astype(np.float32)
+    holdall.save(tmp_path / "in.safetensors", {f"w{n}": wide for n in range(2)}, fsync=False)
+    command = [sys.executable, "-m", "holdall", "quantize", "in.safetensors", "out.mcf", "--threads", "1"]
+    where = {**os.environ, "PYTHONPATH": str(Path(holdall.__file__).parent.parent)}
+    running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=where)
+    try:
+        for _ in range(400):
+            if any(path.suffix == ".part" for path in tmp_path.iterdir()) or running.poll() is not None:
+                break
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert errors.decode().strip() == "holdall: interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
