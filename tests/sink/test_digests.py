@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdall.sink.digests import crc32_combine
+from holdall.sink.digests import crc32_combine, new_hash
+from holdall.testing import isolated
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -23,3 +24,14 @@ def test_lengths_that_no_buffer_has():
     start = zlib.crc32(b"x")
     once = crc32_combine(start, 0, 1 << 40)
     assert crc32_combine(once, 0, 1 << 40) == crc32_combine(start, 0, 1 << 41)
+
+
+def test_hashing_on_all_cores_survives_a_fork():
+    """The threads of a parent are gone in its child: whoever waits for them waits for ever."""
+
+    def digest():
+        running = new_hash("blake3")
+        running.update(bytes(8 << 20))
+        return running.digest()
+
+    assert isolated(digest, seconds=20) == digest() == isolated(digest, seconds=20)

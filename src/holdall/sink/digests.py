@@ -17,6 +17,16 @@ __all__ = ["HashThreads", "RunningTaps", "crc32_combine"]
 
 _LARGE = 512 << 10  # a share of a chunk that is worth a thread
 
+_forked = False  # the threads that blake3 divides its work among do not survive a fork, and it would wait for them
+
+
+def _in_child() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_in_child)
+
 
 class Hash(Protocol):
     """What hashlib and blake3 have in common."""
@@ -34,7 +44,8 @@ def new_hash(kind: str, size: int | None = None) -> Hash:
         return hashlib.sha256()
     from blake3 import blake3
 
-    return blake3(max_threads=blake3.AUTO) if size is None or size >= _LARGE else blake3()
+    many = (size is None or size >= _LARGE) and not _forked
+    return blake3(max_threads=blake3.AUTO) if many else blake3()
 
 
 class Pages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import select
 import signal
 import time
 import traceback
@@ -33,15 +34,15 @@ class Cost:
 def isolated(function: Callable[..., T], *arguments: Any, memory: int = 1 << 30, seconds: int = 120) -> T:
     """Call ``function`` in a forked process that may take ``memory`` more bytes and so many processor seconds.
 
-    Its result comes back pickled; whatever it raises is an AssertionError here, with the traceback as text.
+    Its result comes back pickled; whatever it raises is an AssertionError here, with the traceback as text. One
+    that waits for ever is ended as well.
     """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         _run_and_leave(writing, function, arguments, memory, seconds)
     os.close(writing)
-    with open(reading, "rb") as pipe:  # noqa: PTH123  # a descriptor, not a path
-        data = pipe.read()
+    data = _all_from(reading, child, 3 * seconds)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         raise AssertionError(f"the process was ended by {signal.Signals(os.WTERMSIG(status)).name}")
@@ -50,6 +51,21 @@ def isolated(function: Callable[..., T], *arguments: Any, memory: int = 1 << 30,
         raise AssertionError(result)
     value: T = result
     return value
+
+
+def _all_from(reading: int, child: int, seconds: float) -> bytes:
+    """What the child says until it ends, or is ended because it says nothing for so long."""
+    parts: list[bytes] = []
+    try:
+        while select.select([reading], [], [], seconds)[0]:
+            part = os.read(reading, 1 << 20)
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+        os.kill(child, signal.SIGALRM)
+        return b""
+    finally:
+        os.close(reading)
 
 
 def _run_and_leave(
