@@ -24,7 +24,7 @@ from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.loss import Loss, express
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
-from holdall.payload import Range
+from holdall.payload import Held, Range
 from holdall.plan import Constant, FolderPlan, Plan, Stream
 from holdall.sink import Progress, write_file, write_folder
 from holdall.tensor import Tensor
@@ -134,6 +134,7 @@ def convert(
             model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
             plan = job.split_plan(model, split, Path(dst).name) if split else target.plan(model, settings)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
+        report.changes += plan.notes if isinstance(plan, Plan) else []
         if not dry_run:
             _refuse_same_file(models, dst)
             write = write_file if isinstance(plan, Plan) else write_folder
@@ -241,7 +242,11 @@ class _Job:
         if losses and strict:
             raise ContentError(_refusal(self.target, losses, "strict was asked for"))
         if left is not None:
-            self.report.losses += [_lost(loss) for loss in losses]
+            gone = [_lost(loss) for loss in losses]
+            broken = [loss for loss in gone if loss.part == "tensor" and loss.fate in ("lost", "opaque")]
+            if broken and carry:  # leaving out is for what surrounds the weights
+                raise ContentError(_refusal(self.target, broken, "writes no more than other tools do"))
+            self.report.losses += gone
         elif losses:
             expressed = self._carried(expressed, travelling, losses, carry)
         self._count(expressed)
@@ -295,6 +300,8 @@ class _Job:
         """What only the source's own format knows is lost, unless its writer would make the same file again."""
         if model.format in (None, self.target.name) or losses or self.changes:
             return []
+        if self.target.holds.own_metadata:
+            return [Loss("native", model.format or "", f"{self.target.name} adds entries of its own", "carried")]
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
         if _same_on_return(model, expressed, travelling):
@@ -368,6 +375,7 @@ def _with(
         format=model.format,
         version=model.version,
         sources=model.sources,
+        origin=model.origin,
     )
 
 
@@ -421,6 +429,8 @@ def _same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Ten
             return False
         match piece:
             case Constant() if source.read(piece.offset, piece.size) == piece.data:
+                pass
+            case Stream(payload=Held(data=data)) if source.read(piece.offset, piece.size) == data:
                 pass
             case Stream(payload=Range(source=place, offset=offset)) if place is source and offset == piece.offset:
                 pass

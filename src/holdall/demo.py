@@ -10,6 +10,7 @@ True
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from holdall.tensor import Tensor
 if TYPE_CHECKING:
     from holdall.format import Format
 
-__all__ = ["Row", "demo_model", "fit", "run"]
+__all__ = ["Conversions", "Row", "convert_all", "demo_model", "fit", "run"]
 
 _VOCAB, _WIDTH, _HIDDEN, _LAYERS = 512, 64, 192, 2
 
@@ -145,6 +146,47 @@ def run(out: str | os.PathLike[str], tell: Callable[[str], None] = lambda name: 
             tell(name)
             rows.append(_round(model, target, folder))
     return rows
+
+
+@dataclass(slots=True)
+class Conversions:
+    """Every file of the demo into every other format and back, counted."""
+
+    exact: int = 0
+    refused: int = 0
+    lossy: int = 0  # the report said so
+    wrong: list[str] = field(default_factory=list)
+
+
+def convert_all(rows: list[Row], folder: str | os.PathLike[str]) -> Conversions:
+    """Take the files of :func:`run` into each other format and back; what comes back is compared byte by byte."""
+    from holdall.roundtrip import round_trip
+
+    found = Conversions()
+    there = [row for row in rows if row.fine and row.refused is None]
+    for row in there:
+        for other in there:
+            if other is row:
+                continue
+            pair = f"{row.format} to {other.format}"
+            scratch = Path(folder) / f".{row.format}-{other.format}"
+            scratch.mkdir()
+            try:
+                trip = round_trip(row.path, other.format, scratch)
+            except (ContentError, UnsupportedError):
+                found.refused += 1
+            except Exception as error:
+                found.wrong.append(f"{pair}: {type(error).__name__}: {error}")
+            else:
+                if trip.exact:
+                    found.exact += 1
+                elif trip.lossless:
+                    found.wrong.append(f"{pair}: what came back is not what went")
+                else:
+                    found.lossy += 1
+            finally:
+                shutil.rmtree(scratch)
+    return found
 
 
 def _round(model: Model, target: Format, folder: Path) -> Row:

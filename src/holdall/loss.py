@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from holdall.dtypes import DTYPES, DType
 from holdall.format import Format
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
+from holdall.payload import Made
 from holdall.tensor import Tensor
 
 __all__ = ["Fate", "Loss", "express"]
@@ -60,6 +62,7 @@ def express(model: Model, tensors: Iterable[Tensor], target: Format) -> tuple[Mo
         format=model.format,
         version=model.version,
         sources=model.sources,
+        origin=model,
     )
     return expressed, losses, travelling
 
@@ -83,7 +86,10 @@ def _tensor_form(tensor: Tensor, target: Format, taken: set[str], losses: list[L
             lose(f"{target.name} has no {tensor.dtype}", "carried")
             return None
         lose(f"{target.name} has no {tensor.dtype}", "opaque")
-        form = Tensor(tensor.name, _bytes_type(target), (tensor.nbytes,), tensor.payload)
+        form = _opaque(tensor, target)
+    elif holds.whole_bytes and isinstance(tensor.dtype, DType) and tensor.count * tensor.dtype.bits % 8:
+        lose(f"{target.name} holds whole bytes, and {tensor.dtype}{list(tensor.shape)} ends inside one", "opaque")
+        form = _opaque(tensor, target)
     rank = len(form.shape)
     if holds.max_rank is not None and rank > holds.max_rank:
         lose(f"{target.name} holds at most {holds.max_rank} dimensions, not {rank}", "reshaped")
@@ -99,9 +105,17 @@ def _tensor_form(tensor: Tensor, target: Format, taken: set[str], losses: list[L
     return form
 
 
-def _bytes_type(target: Format) -> DType:
-    """The type for opaque bytes: u8, or the nearest thing the target has."""
-    return DTYPES["u8" if "u8" in target.holds.dtypes else "i8"]
+def _opaque(tensor: Tensor, target: Format) -> Tensor:
+    """The stored bytes as a tensor of u8, or of what integers the target has, filled up with zeros."""
+    payload = tensor.payload
+    assert payload is not None
+    name = next((name for name in ("u8", "i8", "u16", "i16", "u32", "i32") if name in target.holds.dtypes), "u8")
+    width = DTYPES[name].bits // 8
+    count = -(-payload.size // width)
+    if count * width != payload.size:
+        whole, fill = payload, bytes(count * width - payload.size)
+        payload = Made(count * width, lambda: (bytes(piece) for piece in chain(whole.chunks(), [fill])))
+    return Tensor(tensor.name, DTYPES[name], (count,), payload)
 
 
 def _plain_name(name: str, taken: set[str], target: Format) -> str:

@@ -10,25 +10,40 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdall.check import LIMIT, Rule
+from holdall.compression import FrameError, compress, expand
 from holdall.errors import FormatError, LimitError, UnsupportedError
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.metadata import Entry, Metadata
 from holdall.payload import Held, Payload, Range
 from holdall.plan import FolderPlan, Plan
 from holdall.source import Source
+from holdall.source.folder import MISSING
 
 if TYPE_CHECKING:
     from holdall.model import Model
     from holdall.tensor import Tensor
 
-__all__ = ["KEY", "Bond", "Skeleton", "SkeletonSource", "bound_source", "cut", "find", "original_of", "plan_of", "without"]
+__all__ = [
+    "KEY",
+    "Bond",
+    "Skeleton",
+    "SkeletonSource",
+    "bound_source",
+    "cut",
+    "find",
+    "original_of",
+    "plan_of",
+    "without",
+]
 
 KEY = "holdall.skeleton"
+_FILL = 8  # fewer bytes than this fill up an opaque tensor
 MAX_BYTES = 256 << 20  # of the pieces together, before compression
 
 BROKEN = Rule("core.skeleton", "a carried skeleton is whole")
@@ -64,21 +79,22 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
     folder: bool
 
     def to_text(self) -> str:
-        """As letters that every free-form place can hold: base64 in its URL alphabet, without padding."""
+        """As letters that every free-form place can hold: the size, a dot, and base64 in its URL alphabet."""
         from base64 import urlsafe_b64encode
 
-        zstd = _zstd()
-        return urlsafe_b64encode(zstd.compress(msgspec.msgpack.encode(self), 9)).decode().rstrip("=")
+        data = msgspec.msgpack.encode(self)
+        return f"{len(data)}." + urlsafe_b64encode(compress(data, 9)).decode().rstrip("=")
 
     @classmethod
     def from_text(cls, text: str, limits: Limits = DEFAULT_LIMITS) -> Skeleton:
         """The skeleton in ``text``; FormatError for anything else."""
         from base64 import urlsafe_b64decode
 
+        size, _, letters = text.partition(".")
         try:
-            packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            skeleton = msgspec.msgpack.decode(_inflate(packed, limits), type=cls)
-        except (ValueError, TypeError) as error:
+            packed = urlsafe_b64decode(letters + "=" * (-len(letters) % 4))
+            skeleton = msgspec.msgpack.decode(_inflate(packed, int(size), limits), type=cls)
+        except (ValueError, TypeError, FrameError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(BROKEN.id, None, f"the carried skeleton cannot be read: {error}") from None
@@ -98,27 +114,11 @@ def _check_member(member: Member, bonds: int) -> None:
         raise FormatError(BROKEN.id, None, f"the carried skeleton keeps {len(member.kept)} bytes of {member.size}")
 
 
-def _zstd() -> Any:
-    try:
-        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
-    except ImportError:
-        from backports import zstd
-    return zstd
-
-
-def _inflate(packed: bytes, limits: Limits) -> bytes:
+def _inflate(packed: bytes, size: int, limits: Limits) -> bytes:
     cap = min(limits.decompressed_bytes, max(limits.decompression_floor, limits.decompression_ratio * len(packed)))
-    zstd = _zstd()
-    engine = zstd.ZstdDecompressor()
-    try:
-        data: bytes = engine.decompress(packed, max_length=cap)
-    except zstd.ZstdError as error:
-        raise ValueError(f"it is not compressed data: {error}") from None
-    if not engine.eof:
-        if len(data) >= cap:
-            raise LimitError(LIMIT.id, None, f"the carried skeleton inflates to more than {cap} bytes")
-        raise ValueError("it ends early")
-    return data
+    if size > cap:
+        raise LimitError(LIMIT.id, None, f"the carried skeleton inflates to {size} bytes, more than {cap}")
+    return b"".join(expand([packed], size))
 
 
 # -- making one -------------------------------------------------------------------------------------------------------
@@ -135,18 +135,21 @@ def cut(model: Model, travels: Callable[[str], tuple[str, str] | None]) -> Skele
             span = (tensor.payload.offset, tensor.payload.size, row)
             ranges.setdefault(id(tensor.payload.source), []).append(span)
     root = model.sources[0]
-    members = []
+    several = root.is_folder or len(model.sources) > 1
+    members: dict[str, Member] = {}
     room = MAX_BYTES
     for source in model.sources:
-        if source.is_folder:
+        name = (source.member or PurePath(source.name).name) if several else ""
+        if source.is_folder or name in members:
             continue
-        name = source.name[len(root.name.rstrip("/")) + 1 :] if root.is_folder else ""
-        member = _cut_source(source, name, _apart(ranges.get(id(source), [])), room)
-        room -= len(member.kept)
-        members.append(member)
-    if root.is_folder:
-        members += _other_files(root, {member.name for member in members}, room)
-    return Skeleton(model.format or "", tuple(bonds), tuple(members), root.is_folder)
+        members[name] = _cut_source(source, name, _apart(ranges.get(id(source), [])), room)
+        room -= len(members[name].kept)
+    for name in model.assets if root.is_folder else ():  # files of their own, beside those with tensors
+        payload = model.assets.payload(name)
+        _has_room(payload.size, room)
+        members.setdefault(name, Member(name, payload.size, (), bytes(payload.view())))
+        room -= payload.size
+    return Skeleton(model.format or "", tuple(bonds), tuple(members.values()), several)
 
 
 def _apart(cuts: list[Cut]) -> Iterator[Cut]:
@@ -173,20 +176,6 @@ def _cut_source(source: Source, name: str, cuts: Iterator[Cut], room: int) -> Me
 def _has_room(size: int, room: int) -> None:
     if size > room:
         raise UnsupportedError(f"what is not tensor payload takes more than {MAX_BYTES} bytes: too much to carry")
-
-
-def _other_files(root: Source, known: set[str], room: int) -> Iterator[Member]:
-    """The files of a folder beside those with tensors."""
-    for name in root.names():
-        if name in known:
-            continue
-        try:
-            source = root.sibling(name)
-        except (OSError, UnsupportedError, FormatError):
-            continue  # a subfolder, a link: not part of the model
-        with_room = _cut_source(source, name, iter(()), room)
-        source.close()
-        yield with_room
 
 
 # -- the way back -----------------------------------------------------------------------------------------------------
@@ -273,6 +262,8 @@ class _SkeletonFolder(SkeletonSource):
     def __init__(self, name: str, members: Mapping[str, SkeletonSource]) -> None:
         super().__init__(name, Member("", 0, (), b""), ())
         self.members = members
+        for member, source in members.items():
+            source.member = member
 
     def names(self) -> list[str]:
         return sorted(self.members)
@@ -280,7 +271,7 @@ class _SkeletonFolder(SkeletonSource):
     def sibling(self, relative: str) -> Source:
         found = self.members.get(relative)
         if found is None:
-            raise FileNotFoundError(f"{self.name}: the carried folder has no {relative!r}")
+            raise FormatError(MISSING.id, None, f"the carried folder has no {relative!r}")
         return found
 
 
@@ -290,8 +281,9 @@ def bound_source(skeleton: Skeleton, tensors: Mapping[str, Tensor], name: str) -
     changed: list[str] = []
     for bond in skeleton.bonds:
         tensor = tensors.get(bond.carried) if bond.carried else None
-        fits = tensor is not None and (tensor.nbytes, str(tensor.dtype)) == (bond.size, bond.carried_dtype)
-        payloads.append(tensor.payload if fits and tensor is not None else None)
+        payload = None if tensor is None or str(tensor.dtype) != bond.carried_dtype else tensor.payload
+        fits = payload is not None and 0 <= payload.size - bond.size < _FILL
+        payloads.append(_front(payload, bond.size) if fits and payload is not None else None)
         if not fits and bond.size:
             changed.append(bond.name)
     members = {m.name: SkeletonSource(f"{name}/{m.name}", m, payloads) for m in skeleton.members}
@@ -300,6 +292,13 @@ def bound_source(skeleton: Skeleton, tensors: Mapping[str, Tensor], name: str) -
     if len(members) != 1:
         raise FormatError(BROKEN.id, None, f"the carried skeleton has {len(members)} files where one is expected")
     return next(iter(members.values())), changed
+
+
+def _front(payload: Payload, size: int) -> Payload:
+    """The first ``size`` bytes: opaque bytes in wider integers were filled up with zeros."""
+    if payload.size == size:
+        return payload
+    return Range(payload.source, payload.offset, size) if isinstance(payload, Range) else Held(payload.part(0, size))
 
 
 def plan_of(source: SkeletonSource) -> Plan | FolderPlan:

@@ -103,9 +103,11 @@ def test_demo_is_fine_and_keeps_its_files(cli, tmp_path):
     shown = cli("demo", tmp_path / "out")
     assert shown.exit_code == 0, shown.output
     assert (tmp_path / "out" / "demo-oinf.oinf").is_file()
-    rows = [json.loads(line) for line in cli("demo", "--json").output.splitlines()]
+    *rows, pairs = [json.loads(line) for line in cli("demo", "--json").output.splitlines()]
     assert {row["format"] for row in rows} <= set(registry.names())
     assert rows[0]["identical"] is True
+    assert pairs["conversions"]["wrong"] == []
+    assert pairs["conversions"]["exact"] > 0
 
 
 def test_demo_fails_when_something_changed(cli, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,26 +23,30 @@ __all__ = ["demo"]
 @click.argument("out", required=False, type=FILE, metavar="[DIR]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def demo(out: str | None, as_json: bool) -> None:
-    """Write a small model in every format, read it back, verify it, compare it bit by bit.
+    """Write a small model in every format, read it back, verify it, compare it; convert each into each and back.
 
     The files stay in DIR; without DIR they are removed. Exits 1 when something is not identical.
     """
     import tempfile
 
-    from holdall.demo import run
+    from holdall.demo import convert_all, run
 
-    if out is not None:
-        rows = run(out, _tell)
-    else:
-        with tempfile.TemporaryDirectory(prefix="holdall-demo-") as folder:
-            rows = run(folder, _tell)
+    with tempfile.TemporaryDirectory(prefix="holdall-demo-") as scratch:
+        rows = run(out or scratch, _tell)
+        _tell("converting each into each")
+        pairs = convert_all(rows, scratch)
     if as_json:
-        emit_json_lines(map(_facts, rows))
+        emit_json_lines([*map(_facts, rows), {"conversions": asdict(pairs)}])
     else:
         _show(rows)
+        click.echo(
+            f"\nEach into each other and back: {plural(pairs.exact, 'pair')} byte for byte, {pairs.refused} refused "
+            f"for want of a place, {pairs.lossy} lossy as reported, {len(pairs.wrong)} wrong."
+        )
+        emit(f"  {clean(text)}" for text in pairs.wrong)
         if out is not None:
             click.echo(f"\nThe files are in {clean(out)}.")
-    if not all(row.fine for row in rows):
+    if pairs.wrong or not all(row.fine for row in rows):
         click.get_current_context().exit(1)
 
 

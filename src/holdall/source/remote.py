@@ -117,7 +117,10 @@ class RemoteSource(Source):
         contained(relative)
         parts = urlsplit(self._url)
         base = parts.path.rsplit("/", 1)[0]
-        return RemoteSource(urlunsplit((parts.scheme, parts.netloc, f"{base}/{relative}", "", "")), cache=self._cache)
+        url = urlunsplit((parts.scheme, parts.netloc, f"{base}/{relative}", "", ""))
+        source = RemoteSource(url, cache=self._cache)
+        source.member = relative
+        return source
 
     def close(self) -> None:
         self._closed_flag = True
