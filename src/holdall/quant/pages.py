@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from html import escape
-from math import isfinite
+from itertools import groupby
+from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -106,46 +108,68 @@ def _methods(report: QuantReport) -> dict[str, str]:
     return {name: _COLORS[number % len(_COLORS)] for number, name in enumerate(names)}
 
 
-def _ticks(top: float) -> Sequence[float]:
-    """A few round numbers from 0 up to ``top``."""
-    if top <= 0:
-        return (0.0,)
-    step = 10.0 ** (len(f"{top:.0e}".split("e")[0]) - 1 + int(f"{top:.0e}".split("e")[1]))
+def _ticks(top: float) -> list[float]:
+    """A few round numbers from 0 up to ``top``, which is above 0."""
+    step = 10.0 ** floor(log10(top))
     while top / step < 3:
         step /= 2
     return [step * number for number in range(int(top / step) + 1)]
 
 
+def _layer(name: str) -> int | None:
+    """The number of the layer that a tensor belongs to, by the first number that stands alone in its name."""
+    return next((int(part) for part in re.split(r"[./_]", name) if part.isdecimal() and len(part) < 6), None)
+
+
 def _by_layer(report: QuantReport) -> str:
-    """A dot for each tensor in file order: relative error upwards, colour by method."""
-    width, height, left, bottom, above = 1060, 300, 60, 34, 14
+    """A dot for each tensor, layer by layer: relative error upwards, colour by method."""
+    width, height, left, bottom, above = 1060, 300, 60, 48, 14
     colors = _methods(report)
-    values = [each.measures.relative if isfinite(each.measures.relative) else 1.0 for each in report.tensors]
+    layers = {each.name: _layer(each.name) for each in report.tensors}
+    ordered = sorted(report.tensors, key=lambda each: -1 if layers[each.name] is None else layers[each.name] or 0)
+    values = [each.measures.relative if isfinite(each.measures.relative) else 1.0 for each in ordered]
     top = max(values) * 1.08 or 1.0
 
-    def x(number: int) -> float:
+    def x(number: float) -> float:
         return left + 14 + (width - left - 28) * (number + 0.5) / len(values)
 
     def y(value: float) -> float:
         return height - bottom - (height - bottom - above) * value / top
 
     label = "relative error of each tensor"
-    parts = [f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" aria-label="{label}">']
+    parts = [f'<svg viewBox="0 0 {width} {height}" width="100%" role="img" aria-label="{label}">']
     for tick in _ticks(top):
         parts.append(f'<line class="axis" x1="{left}" x2="{width - 10}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:.3g}</text>')
-    for number, (each, value) in enumerate(zip(report.tensors, values, strict=True)):
+    parts += _layer_marks([layers[each.name] for each in ordered], x, above, height - bottom)
+    for number, (each, value) in enumerate(zip(ordered, values, strict=True)):
         text = f"{escape(each.name)} ({each.method}): relative error {value:.4g}"
         parts.append(
             f'<circle cx="{x(number):.1f}" cy="{y(value):.1f}" r="{4 if len(values) <= 300 else 2}" '
             f'fill="{colors[each.method]}" fill-opacity="0.8"><title>{text}</title></circle>'
         )
-    parts.append(f'<text x="{left + 14}" y="{height - 10}">first tensor</text>')
-    parts.append(f'<text x="{width - 14}" y="{height - 10}" text-anchor="end">last tensor</text>')
-    caption = "RMSE by RMS, in file order"
-    parts.append(f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle">{caption}</text></svg>')
+    caption = "RMSE by RMS of every tensor, layer by layer"
+    parts.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">{caption}</text></svg>')
     key = "".join(f'<span class="key" style="background:{color}"></span>{name}' for name, color in colors.items())
     return f"<div>{''.join(parts)}</div><div>{key}</div>"
+
+
+def _layer_marks(layers: Sequence[int | None], x: Callable[[float], float], above: int, line: int) -> list[str]:
+    """The number of each layer below its tensors, and a line where the next one begins."""
+    found = []
+    start = 0
+    for layer, group in groupby(layers):
+        stop = start + len(list(group))
+        if start:
+            found.append(
+                f'<line class="axis" x1="{x(start - 0.5):.1f}" x2="{x(start - 0.5):.1f}" y1="{above}" y2="{line}"/>'
+            )
+        if layer is not None and x(stop) - x(start) > 14:  # room for a number
+            found.append(
+                f'<text x="{x((start + stop - 1) / 2):.1f}" y="{line + 16}" text-anchor="middle">{layer}</text>'
+            )
+        start = stop
+    return found
 
 
 def _histograms(report: QuantReport) -> str:
