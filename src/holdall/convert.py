@@ -267,7 +267,8 @@ class _Job:
         suffix = self.target.suffixes[0]
         files = {}
         for number, tensors in enumerate(parts, 1):
-            plan = self.target.plan(_with(model, tensors, None), self.settings)
+            part = self.target.part(_with(model, tensors, None), number - 1, len(parts), len(model))
+            plan = self.target.plan(part, self.settings)
             assert isinstance(plan, Plan)
             files[f"{stem}-{number:05}-of-{len(parts):05}{suffix}"] = plan
         return FolderPlan(files)
@@ -304,7 +305,8 @@ class _Job:
             return [Loss("native", model.format or "", f"{self.target.name} adds entries of its own", "carried")]
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
-        if _same_on_return(model, expressed, travelling):
+        shared = not self.target.holds.aliases and _share_bytes(travelling.values())
+        if not shared and _same_on_return(model, expressed, travelling):
             return []
         return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
 
@@ -404,6 +406,17 @@ def _around(original: Model, expressed: Model, report: ConversionReport) -> Mode
         version=original.version,
         sources=expressed.sources,
     )
+
+
+def _share_bytes(tensors: Iterable[Tensor]) -> bool:
+    """Whether two tensors lie on the same bytes of a source: a target that stores them apart cannot say so."""
+    reached: dict[int, int] = {}
+    ranges = [tensor.payload for tensor in tensors if isinstance(tensor.payload, Range) and tensor.payload.size]
+    for payload in sorted(ranges, key=lambda payload: payload.offset):
+        if payload.offset < reached.get(id(payload.source), 0):
+            return True
+        reached[id(payload.source)] = payload.offset + payload.size
+    return False
 
 
 def _same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tensor]) -> bool:

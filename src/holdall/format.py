@@ -74,6 +74,7 @@ class Format(ABC):
     title: str  # for people
     suffixes: tuple[str, ...] = ()
     folder = False  # made of several files in a folder
+    defers_documents = False  # level structure also proves documents that opening leaves until they are asked for
     holds: Holds
     options: tuple[Option, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -94,6 +95,13 @@ class Format(ABC):
     def plan(self, model: Model, options: Mapping[str, Any]) -> Plan | FolderPlan:
         """The file that holds ``model``. Raises ContentError for what it cannot hold."""
         raise UnsupportedError(f"{self.name}: can be read, not written")
+
+    def part(self, model: Model, number: int, count: int, tensors: int) -> Model:
+        """``model`` holds what goes into file ``number``, from 0 on, of ``count``: with what such a file has to say.
+
+        ``tensors`` is how many all files have together. By default a part is a file like any other.
+        """
+        return model
 
     @property
     def writes(self) -> bool:

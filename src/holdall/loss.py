@@ -120,6 +120,8 @@ def _opaque(tensor: Tensor, target: Format) -> Tensor:
 
 def _plain_name(name: str, taken: set[str], target: Format) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:200] or "unnamed"
+    while len(plain) > 8 and target.holds.refuses_name(f"{plain}.1000000"):  # too long, with room for a number
+        plain = plain[: len(plain) * 3 // 4]
     number = 1
     candidate = plain
     while candidate in taken or target.holds.refuses_name(candidate):

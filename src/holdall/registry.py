@@ -50,6 +50,7 @@ BUILT_IN: tuple[Row, ...] = (
     Row("gptrs-checkpoint", "holdall.formats.gptrs:CHECKPOINT", (".gptrs",), b"GPTRSCHK"),
     Row("gptrs-archive", "holdall.formats.gptrs:ARCHIVE", (".gptrsten",), b"GPTRSTEN"),
     Row("aero", "holdall.formats.aero", (".aero",), b"AERO"),
+    Row("gguf", "holdall.formats.gguf", (".gguf",), b"GGUF"),
     Row("aeroset", "holdall.formats.aeroset", (".aeroset",), folder=True),
     Row("safetensors", "holdall.formats.safetensors", (".safetensors",)),
     Row("hf", "holdall.formats.hf", (".safetensors.index.json",), folder=True),

@@ -18,6 +18,7 @@ try:
         blake3_16,
         distance,
         fnv1a,
+        ggml_decode,
         json_records,
         json_tape,
         json_uints,
@@ -36,6 +37,7 @@ try:
 
     NATIVE = True
 except ImportError:
+    from .ggml_reference import ggml_decode
     from .json_reference import json_records, json_tape, json_uints, json_words
     from .msgpack_reference import msgpack_dims, msgpack_table, msgpack_walk
     from .reference import blake3_16, distance, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
@@ -43,5 +45,6 @@ except ImportError:
     NATIVE = False
 
 __all__ = ["NATIVE", "blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ += ["ggml_decode"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
 __all__ += ["msgpack_dims", "msgpack_table", "msgpack_walk"]

@@ -14,6 +14,7 @@ PyObject *kernel_quantize_blocks(PyObject *module, PyObject *arguments);
 PyObject *kernel_dequantize_blocks(PyObject *module, PyObject *arguments);
 PyObject *kernel_quantize_flat(PyObject *module, PyObject *arguments);
 PyObject *kernel_dequantize_flat(PyObject *module, PyObject *arguments);
+PyObject *kernel_ggml_decode(PyObject *module, PyObject *arguments);
 PyObject *kernel_widen(PyObject *module, PyObject *arguments);
 PyObject *kernel_narrow(PyObject *module, PyObject *arguments);
 PyObject *kernel_distance(PyObject *module, PyObject *arguments);

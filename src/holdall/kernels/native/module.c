@@ -32,6 +32,7 @@ static PyMethodDef functions[] = {
     {"dequantize_blocks", kernel_dequantize_blocks, METH_VARARGS, "q* or k* scales and codes to float32 rows."},
     {"quantize_flat", kernel_quantize_flat, METH_VARARGS, "float32 to codes of one scale."},
     {"dequantize_flat", kernel_dequantize_flat, METH_VARARGS, "Codes of one scale to float32."},
+    {"ggml_decode", kernel_ggml_decode, METH_VARARGS, "Blocks of ggml to float32."},
     {"widen", kernel_widen, METH_VARARGS, "Small floats to float32."},
     {"narrow", kernel_narrow, METH_VARARGS, "float32 to small floats, to nearest even."},
     {"distance", kernel_distance, METH_VARARGS, "How far two float32 arrays are apart."},
