@@ -57,7 +57,10 @@ def test_errors_from_below_end_in_the_scope():
         raise LimitError("core.limit", 5, "too much")
     with check.scope():
         raise UnsupportedError("not this")
-    assert [(f.rule, f.offset, f.file) for f in report.findings] == [("core.limit", 5, "part"), ("core.unsupported", None, "part")]
+    assert [(f.rule, f.offset, f.file) for f in report.findings] == [
+        ("core.limit", 5, "part"),
+        ("core.unsupported", None, "part"),
+    ]
     assert not report.ok
     for error in (KeyError, ValueError, MemoryError, RecursionError, OSError):
         with pytest.raises(error), check.scope():

@@ -49,7 +49,7 @@ def test_packed_codes_of_every_value_at_every_place(engine, name):
     bits = np.unpackbits(stream[:, None], axis=1, bitorder="little")[:, : dtype.bits]
     packed = np.packbits(bits.reshape(-1), bitorder="little").tobytes()
     everything = dtype.decode(memoryview(packed), (stream.size,))
-    for first in range(0, 20):
+    for first in range(20):
         part = dtype.decode_flat(memoryview(packed), first, 9)
         assert part.tobytes() == everything[first : first + 9].tobytes()
     legal = everything if name != "t2" else everything[everything != -2]
@@ -69,8 +69,8 @@ def test_ml_floats_are_those_of_ml_dtypes():
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("i8", [128]), ("i8", [-129]), ("u8", [-1]), ("u8", [256]), ("i4", [8]), ("i4", [-9]), ("u4", [16]), ("i1", [1]),
-        ("u2", [4]), ("t2", [-2]), ("t2", [2]), ("t1", [0]), ("t1", [1, 0]), ("bool", [2]), ("bool", [-1]),
+        ("i8", [128]), ("i8", [-129]), ("u8", [-1]), ("u8", [256]), ("i4", [8]), ("i4", [-9]), ("u4", [16]),
+        ("i1", [1]), ("u2", [4]), ("t2", [-2]), ("t2", [2]), ("t1", [0]), ("t1", [1, 0]), ("bool", [2]), ("bool", [-1]),
         ("i32", [0.5]), ("i32", [np.nan]), ("i64", [np.inf]), ("i64", [2.0**63]), ("u64", [-1]), ("u64", [2.0**64]),
         ("bool", [0.5]), ("i64", np.array([2**63], np.uint64)), ("f32", [1j]), ("i8", [1j]), ("bool", [1 + 0j]),
         ("f32", ["a"]), ("i8", ["1"]), ("i8", [None]), ("f4_e2m1", [np.nan]), ("f6_e2m3", [np.inf]),
@@ -84,8 +84,9 @@ def test_values_that_would_change_are_refused(name, values):
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("i8", [127.0, -128.0]), ("u64", [0.0, 2.0**63]), ("i64", [-(2.0**63)]), ("bool", [1.0, 0.0]), ("u1", [True, False]),
-     ("t1", [-1, 1]), ("i4", np.array([-8, 7], ">i8")), ("u8", np.zeros(0)), ("bf16", [1, 2, 3]), ("c64", [1.5 + 0j])],
+    [("i8", [127.0, -128.0]), ("u64", [0.0, 2.0**63]), ("i64", [-(2.0**63)]), ("bool", [1.0, 0.0]),
+     ("u1", [True, False]), ("t1", [-1, 1]), ("i4", np.array([-8, 7], ">i8")), ("u8", np.zeros(0)),
+     ("bf16", [1, 2, 3]), ("c64", [1.5 + 0j])],
 )  # fmt: skip
 def test_whole_numbers_fit_whatever_their_type(name, values):
     array = np.asarray(values)
@@ -143,7 +144,13 @@ def test_names():
     assert named(named("i4")) is named("i4")
     with pytest.raises(UnsupportedError, match="no dtype 'float32'"):
         named("float32")
-    for array in (np.array(["a"]), np.array([None]), np.zeros(1, "M8[s]"), np.zeros(1, np.longdouble), np.zeros(1, "V3")):
+    for array in (
+        np.array(["a"]),
+        np.array([None]),
+        np.zeros(1, "M8[s]"),
+        np.zeros(1, np.longdouble),
+        np.zeros(1, "V3"),
+    ):
         with pytest.raises(ContentError, match="cannot be stored"):
             dtype_of(array)
     assert str(dtype_of(np.zeros(1, np.uint8))) == "u8"

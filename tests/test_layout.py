@@ -25,7 +25,12 @@ integers = {
     "f": st.integers(-(2**63), 2**63 - 1),
 }
 records = st.fixed_dictionaries(
-    integers | {"g": st.floats(width=32, allow_nan=False), "h": st.floats(allow_nan=False), "i": st.binary(min_size=5, max_size=5)}
+    integers
+    | {
+        "g": st.floats(width=32, allow_nan=False),
+        "h": st.floats(allow_nan=False),
+        "i": st.binary(min_size=5, max_size=5),
+    }
 )
 entries = st.fixed_dictionaries(
     {
@@ -161,7 +166,12 @@ def test_places_inside_a_record():
 BUILT = Layout("built", name=text(U8, pad=4), kind=U16, rank=U8, dims=array(U32, "rank"))
 
 
-@given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 65535), st.lists(st.integers(0, 2**32 - 1), max_size=3)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=9), st.integers(0, 65535), st.lists(st.integers(0, 2**32 - 1), max_size=3)),
+        max_size=6,
+    )
+)
 def test_tables_built_from_columns_are_those_packed_row_by_row(rows):
     if rows:
         names, kinds, dims = zip(*rows, strict=True)
@@ -170,7 +180,8 @@ def test_tables_built_from_columns_are_those_packed_row_by_row(rows):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"name": [bytes(256)]}, {"kind": [65536]}, {"kind": [-1]}, {"kind": np.array([70000])}, {"dims": [[2**32]]}]
+    "wrong",
+    [{"name": [bytes(256)]}, {"kind": [65536]}, {"kind": [-1]}, {"kind": np.array([70000])}, {"dims": [[2**32]]}],
 )
 def test_tables_are_not_built_from_what_does_not_fit(wrong):
     columns = {"name": [b"a"], "kind": [1], "rank": [1], "dims": [[1]], **wrong}

@@ -85,7 +85,9 @@ def test_an_unaligned_payload_is_not_copied_whole():
     assert copied == 7
 
 
-@pytest.mark.parametrize("wrong", [None, [0, 1], np.array([0]), np.array([True, False]), 1.0, "a", True, np.True_, (0, 0, 0), (..., ...)])
+@pytest.mark.parametrize(
+    "wrong", [None, [0, 1], np.array([0]), np.array([True, False]), 1.0, "a", True, np.True_, (0, 0, 0), (..., ...)]
+)
 def test_other_indices_are_refused(wrong):
     values = np.zeros((2, 3), np.float32)
     for tensor in (Tensor.of("t", values), recorded(values, "f32")[0], Tensor.of("t", values, "i4")):

@@ -41,4 +41,25 @@ class EmbdContract(FormatContract):
         return Model(model.tensors, metadata=Metadata(entries), assets=model.assets, native=model.native)
 
 
-DEMANDS: Mapping[str, type[FormatContract]] = {"oinf": OinfContract, "embd": EmbdContract}
+class GgufContract(FormatContract):
+    """A list of numbers comes back as an array, of the kind that the writer chose for it."""
+
+    def expected(self, model: Model) -> Model:
+        entries = [Entry(entry.key, _as_gguf(entry.value)) for entry in model.metadata.entries]
+        return Model(model.tensors, metadata=Metadata(entries), native=model.native)
+
+
+def _as_gguf(value: Any) -> Any:
+    from holdall.formats.gguf.encode import infer
+
+    if not isinstance(value, list) or any(isinstance(item, str) for item in value):
+        return value
+    names = {"i32": "i4", "i64": "i8", "u64": "u8", "f32": "f4", "f64": "f8", "bool": "?"}
+    return np.array(value, names[infer(value).removeprefix("array:")])
+
+
+DEMANDS: Mapping[str, type[FormatContract]] = {
+    "oinf": OinfContract,
+    "embd": EmbdContract,
+    "gguf": GgufContract,
+}

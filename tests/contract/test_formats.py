@@ -5,7 +5,7 @@ from holdall.testing import FormatContract
 from tests.contract.demands import DEMANDS
 from tests.golden import ROOT, golden
 
-# Where the files of a format are in the corpus: folder, prefix, suffixes; by default the format's own name and suffixes.
+# Where the files of a format are in the corpus: folder, prefix, suffixes; by default its own name and suffixes.
 _CORPUS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "gptrs-checkpoint": ("gptrs", "chk_", (".bin",)),
     "gptrs-archive": ("gptrs", "ten_", (".bin",)),

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_folders_pipes_and_devices_are_not_replaced(tmp_path):
     for name in ("pipe", "null"):
         with pytest.raises(UnsupportedError, match="regular"):
             write_file(tmp_path / name, plan)
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert Path("/dev/null").is_char_device()
     with pytest.raises(FileNotFoundError):
         write_file(tmp_path / "nowhere/m", plan)
 
@@ -159,7 +160,7 @@ def test_progress_never_goes_back(tmp_path, tail):
         plan.tail("tail", (), lambda results: b"tail")
     for write in (write_file, lambda p, x, **o: write_folder(p.with_suffix(".d"), FolderPlan({"a": x, "b": x}), **o)):
         steps = []
-        write(tmp_path / "m", plan, progress=lambda done, total: steps.append((done, total)))
+        write(tmp_path / "m", plan, progress=lambda done, total, steps=steps: steps.append((done, total)))
         done = [step[0] for step in steps]
         assert done == sorted(done)
         assert done[-1] >= plan.cursor

@@ -219,7 +219,9 @@ def test_folders_of_many_files_share_results_in_order(tmp_path):
         file = Plan()
         file.put(b"%02d" % number)
         before = tuple(f"part{n}/sum" for n in range(number))
-        file.late("sums", 4 * number, before, lambda r, before=before: struct.pack(f"<{len(before)}I", *map(r.get, before)))
+        file.late(
+            "sums", 4 * number, before, lambda r, before=before: struct.pack(f"<{len(before)}I", *map(r.get, before))
+        )
         file.tap("sum", "crc32", 0, None)
         plan.files[f"part{number}"] = file
     write_folder(tmp_path / "set", plan, fsync=False)

@@ -46,7 +46,8 @@ def test_every_kind_gives_the_same_bytes(source):
 
 
 @pytest.mark.parametrize(
-    ("offset", "size"), [(0, len(DATA) + 1), (len(DATA), 1), (len(DATA) + 1, 0), (-1, 1), (0, -1), (2**64, 2**64), (1, -2)]
+    ("offset", "size"),
+    [(0, len(DATA) + 1), (len(DATA), 1), (len(DATA) + 1, 0), (-1, 1), (0, -1), (2**64, 2**64), (1, -2)],
 )
 def test_ranges_outside_are_refused(source, offset, size):
     for read in (source.read, source.view, lambda o, s: list(source.chunks(o, s))):

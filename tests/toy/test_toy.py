@@ -193,7 +193,9 @@ def test_bytes_alone_have_no_side_file(path):
     data = (path / MAIN).read_bytes()
     with pytest.raises(holdall.UnsupportedError, match="no folder"):
         holdall.open(data, format="toy")
-    assert [finding.rule for finding in holdall.verify(data, format="toy", level="structure").findings] == ["core.unsupported"]
+    assert [finding.rule for finding in holdall.verify(data, format="toy", level="structure").findings] == [
+        "core.unsupported"
+    ]
 
 
 def test_opening_reads_no_payload(path):

@@ -1,5 +1,6 @@
 """Hypothesis strategies for content, limited to what a format says it can hold.
 
+>>> import holdall
 >>> from hypothesis import given
 >>> @given(models(holdall.formats()["oinf"]))
 ... def test_any_model(model): ...

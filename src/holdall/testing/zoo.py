@@ -26,7 +26,7 @@ def sample_values(dtype: str | DType, shape: Sequence[int], seed: int = 0) -> ND
     """Values of a dtype, the same for the same seed: every sign, the ends of the range, and the specials of floats.
 
     >>> sample_values("t1", (4,)).tolist()
-    [1, 1, -1, 1]
+    [1, 1, 1, -1]
     """
     kind = named(dtype)
     random = np.random.Generator(np.random.PCG64(seed))
