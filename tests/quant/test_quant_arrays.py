@@ -112,6 +112,14 @@ def test_what_is_not_finite_is_refused_by_place(name, bad):
         quantize(v, name, name="w")
 
 
+def test_a_tensor_brings_its_name():
+    v = normal(4, 40)
+    assert bytes(quantize(Tensor.of("w", v), "k4").payload) == bytes(quantize(v, "k4").payload)
+    v[2, 3] = np.nan
+    with pytest.raises(holdall.ContentError, match=r"tensor 'w'.*\[2, 3\]"):
+        quantize(Tensor.of("w", v), "k4")
+
+
 def test_a_float64_beyond_float32_is_refused():
     with pytest.raises(holdall.ContentError, match=r"\[0, 1\]"):
         quantize(np.array([[1, 1e300]]), "q8")

@@ -16,11 +16,10 @@ from holdall.quant.flat import flat_scale
 from holdall.quant.methods import ACTIVATIONS, SUPER, WEIGHTS, Method, method_named
 from holdall.quant.parallel import rows_at_a_time, spread
 from holdall.quant.values import as_float32, extremes, symmetric
+from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from holdall.tensor import Tensor
 
 __all__ = ["MODES", "Quantized", "check_mode", "clip_bounds", "importance_of", "quantize"]
 
@@ -65,14 +64,13 @@ class Quantized:
         """A tensor of this payload, with its quant record, ready to be saved."""
         from holdall.formats.mcf.quantinfo import QuantRecord
         from holdall.payload import Held
-        from holdall.tensor import Tensor
 
         record = QuantRecord(self.method, self.domain, *self.clip)
         return Tensor(name, encoding_of(self.method, DOMAINS[self.domain]), self.shape, Held(self.payload), record)
 
 
 def quantize(
-    array: ArrayLike,
+    array: ArrayLike | Tensor,
     method: str | Method,
     *,
     mode: Mode = "best",
@@ -82,11 +80,11 @@ def quantize(
     name: str = "",
     threads: int | None = None,
 ) -> Quantized:
-    """Quantize a float array: a matrix for q* and k*, any shape for int8 and int4.
+    """Quantize a float array or tensor: a matrix for q* and k*, any shape for int8 and int4.
 
     ``mode``: "reference" gives the bytes of the reference quantizer, "ieee" rounds its scales correctly, "best"
     searches for the scales of least squared error, weighed by ``importance`` (one weight a column) where given.
-    ``clip`` cuts the values to (low, high) first. ``name`` is for messages.
+    ``clip`` cuts the values to (low, high) first. ``name`` is for messages; a tensor has its own.
 
     >>> import numpy as np, holdall
     >>> q = holdall.quant.quantize(np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32), "k4")
@@ -95,6 +93,8 @@ def quantize(
     """
     found = method_named(method)
     check_mode(found, mode, domain)
+    if isinstance(array, Tensor):
+        name = name or array.name
     values = np.asarray(array)
     shape = values.shape
     if not found.fits(shape):
