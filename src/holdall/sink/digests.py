@@ -16,6 +16,7 @@ __all__ = ["HashThreads", "RunningTaps", "crc32_combine"]
 
 
 _LARGE = 512 << 10  # a share of a chunk that is worth a thread
+_HUGE = 32 << 20  # a range that is worth threads of its own
 
 _forked = False  # the threads that blake3 divides its work among do not survive a fork, and it would wait for them
 
@@ -44,7 +45,7 @@ def new_hash(kind: str, size: int | None = None) -> Hash:
         return hashlib.sha256()
     from blake3 import blake3
 
-    many = (size is None or size >= _LARGE) and not _forked
+    many = (size is None or size >= _HUGE) and not _forked
     return blake3(max_threads=blake3.AUTO) if many else blake3()
 
 

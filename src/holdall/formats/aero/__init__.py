@@ -64,6 +64,7 @@ class Aero(Format):
     name = "aero"
     title = "AERO"
     suffixes = (".aero",)
+    defers_documents = True
     holds = HOLDS
     options = OPTIONS
     rules = RULES

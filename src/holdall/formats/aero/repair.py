@@ -13,6 +13,7 @@ from holdall.formats.aero.layout import PHSH, TIDX, WTSH
 from holdall.formats.aero.read import AeroNative, AeroTable
 from holdall.model import Model
 from holdall.payload import Range
+from holdall.sink.digests import new_hash
 
 __all__ = ["patches"]
 
@@ -93,8 +94,6 @@ def _smallest(damages: list[Damage], native: AeroNative) -> list[Damage]:
 
 def _weights_patch(damage: Damage, native: AeroNative, other: AeroNative) -> Patch:
     """The same range of the same shard of the copy, proven by the hash that the damaged file has for it."""
-    from blake3 import blake3
-
     shard = next(s for s in native.chunks.all(WTSH) if s.offset <= damage.start < s.offset + max(1, s.length))
     twin = _twin(shard, other)
     start = twin.offset + damage.start - shard.offset
@@ -102,7 +101,7 @@ def _weights_patch(damage: Damage, native: AeroNative, other: AeroNative) -> Pat
         message = f"aero: {shard.name!r} has {shard.length} bytes, in the copy {twin.length}"
         raise FormatError(rules.HASH.id, damage.start, message)
     payload = Range(other.container.source, start, damage.size)
-    running = blake3(max_threads=blake3.AUTO)
+    running = new_hash("blake3", damage.size)
     for piece in payload.chunks():
         running.update(piece)
     if running.digest() != damage.digest:

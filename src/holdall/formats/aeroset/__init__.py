@@ -25,6 +25,7 @@ class Aeroset(Format):
     name = "aeroset"
     title = "AEROSET (a folder of AERO files)"
     suffixes = (".aeroset",)
+    defers_documents = True
     folder = True
     holds = HOLDS
     options = (
