@@ -24,6 +24,8 @@ _HOMES = {
     "convert": "holdall.convert:convert",
     "ConversionReport": "holdall.convert:ConversionReport",
     "diff": "holdall.diff:diff",
+    "edit": "holdall.edit:edit",
+    "EditReport": "holdall.edit:EditReport",
     "Difference": "holdall.diff:Difference",
     "formats": "holdall.api:formats",
     "Model": "holdall.model:Model",
@@ -48,6 +50,7 @@ __all__ = [
     "ContentError",
     "ConversionReport",
     "Difference",
+    "EditReport",
     "Finding",
     "FormatError",
     "HoldallError",
@@ -62,6 +65,7 @@ __all__ = [
     "__version__",
     "convert",
     "diff",
+    "edit",
     "formats",
     "identity",
     "oinf",
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
     from holdall.check import Finding, Report
     from holdall.convert import ConversionReport, convert
     from holdall.diff import Difference, diff
+    from holdall.edit import EditReport, edit
     from holdall.errors import (
         ClosedError,
         ContentError,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,7 +82,7 @@ def convert(
     cast: str | Iterable[str] | Mapping[str, str] | None = None,
     transpose: Sequence[str] = (),
     dequantize: bool | Sequence[str] = False,
-    quantize: Callable[[Model], Model] | None = None,
+    quantize: str | Callable[[Model], Model] | None = None,
     dedup: bool = False,
     split: int | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -96,9 +97,9 @@ def convert(
     """Convert ``src`` (a path, or several to be merged) into ``dst``, streaming.
 
     ``include``/``exclude`` are globs over names; ``rename`` takes ``s/old/new/`` rules and ``names`` exact ones;
-    ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a function
-    from model to model; ``dedup`` stores equal tensors once where the target can; ``split`` writes a folder of files
-    with at most so many payload bytes each. ``carry=False`` drops what the
+    ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a method
+    such as ``"k4"``, or a function from model to model; ``dedup`` stores equal tensors once where the target can;
+    ``split`` writes a folder of files with at most so many payload bytes each. ``carry=False`` drops what the
     target cannot hold, ``strict`` refuses the conversion instead. ``options`` are the target's writer options.
 
     >>> import holdall, numpy as np
@@ -109,6 +110,10 @@ def convert(
     began = time.monotonic()
     target = registry.by_suffix(dst) if format is None else registry.find(format)
     settings = target.settings(options)
+    if isinstance(quantize, str):
+        from holdall.quant.model import quantize_model
+
+        quantize = partial(quantize_model, method=quantize)
     changes = Changes(
         include=include,
         exclude=exclude,
@@ -226,7 +231,7 @@ class _Job:
         _refuse_twins(tensors)
         if dedup:
             tensors = _shared(tensors, self.report)
-        model = _with(merged, tensors, metadata)
+        model = merged.replace(tensors=tensors, metadata=merged.metadata.updated(metadata or {}))
         if quantize is not None:
             model = quantize(model)
             tensors = list(model.tensors)
@@ -267,7 +272,7 @@ class _Job:
         suffix = self.target.suffixes[0]
         files = {}
         for number, tensors in enumerate(parts, 1):
-            part = self.target.part(_with(model, tensors, None), number - 1, len(parts), len(model))
+            part = self.target.part(model.replace(tensors=tensors), number - 1, len(parts), len(model))
             plan = self.target.plan(part, self.settings)
             assert isinstance(plan, Plan)
             files[f"{stem}-{number:05}-of-{len(parts):05}{suffix}"] = plan
@@ -322,7 +327,7 @@ class _Job:
             parts = [text[at : at + step] for at in range(0, len(text), step)]
             entries = [Entry(skeleton.KEY + (f".{n}" if n else ""), part) for n, part in enumerate(parts)]
             kept = skeleton.without(expressed.metadata).entries
-            return _with(expressed, expressed.tensors, None, Metadata([*kept, *entries]))
+            return expressed.replace(metadata=Metadata([*kept, *entries]))
         gone = [_lost(loss) for loss in losses]
         if carry and any(loss.fate in ("lost", "opaque") for loss in gone):
             raise ContentError(_refusal(self.target, gone, _why_not(self.target, single)))
@@ -359,26 +364,6 @@ def _lost(loss: Loss) -> Loss:
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
-
-
-def _with(
-    model: Model, tensors: Iterable[Tensor], extra: Mapping[str, Any] | None, whole: Metadata | None = None
-) -> Model:
-    """``model`` with other tensors, and metadata entries added or replaced."""
-    entries = list((whole or model.metadata).entries)
-    if extra:
-        entries = [entry for entry in entries if entry.key not in extra]
-        entries += [Entry(key, value) for key, value in extra.items()]
-    return Model(
-        tensors,
-        metadata=Metadata(entries),
-        assets=model.assets,
-        native=model.native,
-        format=model.format,
-        version=model.version,
-        sources=model.sources,
-        origin=model.origin,
-    )
 
 
 def _around(original: Model, expressed: Model, report: ConversionReport) -> Model:

@@ -67,6 +67,21 @@ class Metadata(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._last)
 
+    def updated(self, values: Mapping[str, Any], without: Iterable[str] = ()) -> Metadata:
+        """These entries with some replaced or added, at the place of the old one or the end, and some left out.
+
+        >>> dict(Metadata({"a": 1, "b": 2}).updated({"a": 3, "c": 4}, without=["b"]))
+        {'a': 3, 'c': 4}
+        """
+        gone = set(without)
+        entries = [
+            Entry(entry.key, values[entry.key]) if entry.key in values else entry
+            for entry in self.entries
+            if entry.key not in gone
+        ]
+        kept = {entry.key for entry in entries}
+        return Metadata(entries + [Entry(key, value) for key, value in values.items() if key not in kept])
+
     def kind(self, key: str) -> str:
         """How the value of ``key`` is stored."""
         return self._last[key].kind

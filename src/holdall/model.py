@@ -227,6 +227,25 @@ class Model(Mapping[str, Tensor]):
         """Stored bytes of all tensors."""
         return sum(total.nbytes for total in self.tensors.totals().values())
 
+    def replace(
+        self,
+        *,
+        tensors: TensorTable | Iterable[Tensor] | None = None,
+        metadata: Metadata | Mapping[str, Any] | None = None,
+        assets: Assets | Mapping[str, Any] | None = None,
+    ) -> Model:
+        """This model with other content, standing on the same files; what is not given stays."""
+        return Model(
+            self.tensors if tensors is None else tensors,
+            metadata=self.metadata if metadata is None else metadata,
+            assets=self.assets if assets is None else assets,
+            native=self.native,
+            format=self.format,
+            version=self.version,
+            sources=self.sources,
+            origin=self.origin,
+        )
+
     # -- facets -----------------------------------------------------------------------------------------------------
 
     @property
@@ -312,16 +331,7 @@ def model_of(
 ) -> Model:
     """A model from whatever :func:`holdall.save` was given: a model, or a mapping from names to arrays."""
     if isinstance(content, Model):
-        if metadata is None:
-            return content
-        return Model(
-            content.tensors,
-            metadata=Metadata(metadata),
-            assets=content.assets,
-            native=content.native,
-            format=content.format,
-            version=content.version,
-        )
+        return content if metadata is None else content.replace(metadata=metadata)
     if not isinstance(content, Mapping):
         return Model(content, metadata=metadata)
     tensors = []

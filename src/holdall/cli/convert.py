@@ -9,12 +9,12 @@ import click
 
 from holdall.cli.options import FILE, FORMAT_NAME
 from holdall.cli.output import emit, emit_json, progress
-from holdall.cli.text import clean, size_text, plural
+from holdall.cli.text import clean, plural, size_text
 
 if TYPE_CHECKING:
     from holdall.convert import ConversionReport
 
-__all__ = ["convert", "size_of", "writer_options"]
+__all__ = ["convert", "name_values", "size_of", "writer_options"]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _SHOWN = 20
@@ -76,7 +76,7 @@ def convert(
             format=format,
             names=_names(rename_file),
             split=None if split is None else size_of(split),
-            metadata=_pairs(meta, "--meta"),
+            metadata=name_values(meta, "--meta"),
             carry=not no_carry,
             fsync=not no_fsync,
             dry_run=dry_run,
@@ -144,13 +144,14 @@ def writer_options(given: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as keyword arguments: true, false and whole numbers become what they say."""
     words = {"true": True, "false": False, "yes": True, "no": False}
     options: dict[str, Any] = {}
-    for name, value in _pairs(given, "-o").items():
+    for name, value in name_values(given, "-o").items():
         digits = value.removeprefix("-").isdecimal()
         options[name.replace("-", "_")] = int(value) if digits else words.get(value.lower(), value)
     return options
 
 
-def _pairs(texts: tuple[str, ...] | list[str], option: str) -> dict[str, str]:
+def name_values(texts: tuple[str, ...] | list[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a mapping."""
     pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")

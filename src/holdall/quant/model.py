@@ -81,7 +81,7 @@ def quantize_model(
             tensors[row], found, mode=mode, clip=clip, importance=columns, threads=threads,
             tick=tick, survey=survey,
         )  # fmt: skip
-    return _with(model, tensors)
+    return model.replace(tensors=tensors)
 
 
 def policy_of(
@@ -106,19 +106,7 @@ def dequantize_model(model: Model, dtype: str = "f32") -> Model:
 
     kind = named(dtype)
     changed = [cast(dequantized(t), kind) if isinstance(t.dtype, Encoding) else t for t in model.tensors]
-    return _with(model, changed)
-
-
-def _with(model: Model, tensors: Sequence[Tensor]) -> Model:
-    return Model(
-        tensors,
-        metadata=model.metadata,
-        assets=model.assets,
-        native=model.native,
-        format=model.format,
-        version=model.version,
-        sources=model.sources,
-    )
+    return model.replace(tensors=changed)
 
 
 def quantize_tensor(

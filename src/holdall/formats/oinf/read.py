@@ -239,6 +239,7 @@ class _Reader:
             check.fail(rules.META_TOTAL, None, f"oinf: metadata values take {total} bytes in a file of {self.size}")
         self.ledger.payloads("metadata", offsets, sizes, keys.__getitem__)
         self._ranges.append((offsets, sizes, entry))
+        self.source.prefetch(zip(offsets.tolist(), (offsets + sizes).tolist(), strict=True))
         entries = []
         for row, key in enumerate(keys):
             with check.scope():

@@ -1,0 +1,145 @@
+"""Edits: what changes, what stays to the bit, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import holdall
+from holdall import oinf
+from holdall.cli import main
+from holdall.errors import ContentError, MissingError, UnsupportedError
+from holdall.testing import ZOO, held
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    model = oinf.model({"a": W, "b": W[0]}, sizevars={"B": 4}, metadata={"mode": "fast", "n": 7})
+    holdall.save(tmp_path / "m.oinf", model)
+    return tmp_path / "m.oinf"
+
+
+def test_metadata_and_names(path: Path) -> None:
+    holdall.edit(path, set={"mode": "slow", "new": 1.5}, unset=["n"], rename={"a": "layer.a"})
+    with holdall.open(path) as model:
+        assert dict(model.metadata) == {"mode": "slow", "new": 1.5}
+        assert list(model) == ["b", "layer.a"]
+        assert np.array_equal(model["layer.a"].numpy(), W)
+        assert model.sizevars == {"B": 4}
+    assert holdall.verify(path, level="strict").ok
+
+
+def test_a_value_is_stored_as_the_old_one_was(path: Path) -> None:
+    holdall.edit(path, set={"n": 300})
+    with holdall.open(path) as model:
+        assert model.metadata.kind("n") == "u16"  # 300 does not fit the u8 that was there
+    holdall.edit(path, set={"n": 1})
+    with holdall.open(path) as model:
+        assert model.metadata.kind("n") == "u16"
+
+
+def test_nothing_to_change_touches_nothing(path: Path) -> None:
+    before = path.stat()
+    assert holdall.edit(path, set={"mode": "fast"}).changes == []
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_dry_run_writes_nothing_and_knows_the_size(path: Path) -> None:
+    before = path.read_bytes()
+    planned = holdall.edit(path, set={"mode": "slower-by-far"}, dry_run=True)
+    assert path.read_bytes() == before
+    holdall.edit(path, set={"mode": "slower-by-far"})
+    assert path.stat().st_size == planned.size
+
+
+def test_there_and_back_is_the_same_file(path: Path) -> None:
+    before = path.read_bytes()
+    holdall.edit(path, rename={"a": "z"}, set={"extra": True})
+    holdall.edit(path, rename={"z": "a"}, unset=["extra"])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"unset": ["nothing"]}, MissingError),
+        ({"rename": {"x": "y"}}, MissingError),
+        ({"rename": {"a": "b"}}, ContentError),
+        ({"rename": {"a": "with space"}}, ContentError),
+        ({"set": {"bad key": 1}}, ContentError),
+        ({"set": {"k": "two words"}}, ContentError),
+        ({"assets": {"tokenizer.json": b"{}"}}, ContentError),
+        ({"assets": {"tokenizer.json": None}}, MissingError),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_file_stays(path: Path, changes: dict, error: type) -> None:
+    before = path.read_bytes()
+    with pytest.raises(error):
+        holdall.edit(path, **changes)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["m.oinf"]
+
+
+def test_names_can_be_swapped(path: Path) -> None:
+    holdall.edit(path, rename={"a": "b", "b": "a"})
+    with holdall.open(path) as model:
+        assert model["b"].shape == (3, 4)
+
+
+def test_a_skeleton_is_dropped(path: Path, tmp_path: Path) -> None:
+    holdall.convert(path, tmp_path / "m.safetensors")
+    report = holdall.edit(tmp_path / "m.safetensors", set={"note": "mine"})
+    assert "the carried skeleton is dropped" in report.changes
+    with holdall.open(tmp_path / "m.safetensors") as model:
+        assert not any(key.startswith("holdall.") for key in model.metadata)
+
+
+def test_assets(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.mcf", holdall.Model([holdall.Tensor.of("a", W)], assets={"config.json": b"{}"}))
+    holdall.edit(tmp_path / "m.mcf", assets={"config.json": b'{"hidden_size":4}', "vocab.json": b"{}"})
+    with holdall.open(tmp_path / "m.mcf") as model:
+        assert model.config == {"hidden_size": 4}
+        assert model.assets["vocab.json"] == b"{}"
+    holdall.edit(tmp_path / "m.mcf", assets={"vocab.json": None})
+    with holdall.open(tmp_path / "m.mcf") as model:
+        assert "vocab.json" not in model.assets
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "folder", {"a": W}, format="hf")
+    with pytest.raises(UnsupportedError, match="folder"):
+        holdall.edit(tmp_path / "folder", rename={"a": "b"})
+
+
+@pytest.mark.parametrize("name", [name for name, f in holdall.formats().items() if f.writes and not f.folder])
+def test_renaming_in_every_format(name: str, tmp_path: Path) -> None:
+    target = holdall.formats()[name]
+    model = held(ZOO["many"](), target)
+    assert model is not None
+    holdall.save(tmp_path / "m", model, format=name)
+    old = next(iter(model))
+    holdall.edit(tmp_path / "m", rename={old: "renamed.weight"})
+    assert holdall.verify(tmp_path / "m").ok
+    with holdall.open(tmp_path / "m") as edited:
+        assert bytes(edited["renamed.weight"].raw()) == bytes(model[old].raw())
+        assert old not in edited
+
+
+def test_the_command(path: Path) -> None:
+    shown = CliRunner().invoke(
+        main, ["edit", str(path), "--set", "n=9", "--set", "mode=7", "--rename", "b=c", "--json"]
+    )
+    assert shown.exit_code == 0, shown.output
+    assert len(json.loads(shown.output)["changes"]) == 3
+    with holdall.open(path) as model:
+        assert (model.metadata["n"], model.metadata["mode"]) == (9, "7")  # a text stays a text
+    wrong = CliRunner().invoke(main, ["edit", str(path), "--set", "n"])
+    assert wrong.exit_code == 2
+    gone = CliRunner().invoke(main, ["edit", str(path), "--unset", "nothing"])
+    assert (gone.exit_code, "Traceback" in gone.output) == (1, False)
