@@ -10,7 +10,7 @@ from holdall.metadata import Assets, Entry, Metadata
 from holdall.model import Model, model_of
 from holdall.payload import Held
 from holdall.tensor import Tensor
-from holdall.testing import ZOO, assert_same, held
+from holdall.testing import ZOO, assert_same, cost_of, held, isolated
 
 
 @pytest.fixture
@@ -90,6 +90,14 @@ def test_a_replaced_file_is_not_unpickled(path):
 def test_models_of_bytes_travel_too(path, kind):
     with holdall.open(kind(path.read_bytes())) as model:
         assert_same(model, pickle.loads(pickle.dumps(model)))
+
+
+def test_opening_bytes_copies_none_of_them(tmp_path):
+    holdall.save(tmp_path / "m.oinf", {"w": np.ones(16 << 20, np.float32)}, fsync=False)
+    data = bytearray((tmp_path / "m.oinf").read_bytes())
+    holdall.open(data).close()
+    for given in (data, memoryview(data), bytes(data)):
+        assert isolated(lambda given=given: cost_of(lambda: holdall.open(given))).peak_bytes < 8 << 20
 
 
 def test_tensors_without_data():

@@ -59,10 +59,20 @@ def open_model(
         raise
     model.ledger = ledger
     if not isinstance(what, Source):
-        again = os.fspath(what) if isinstance(what, (str, os.PathLike)) else bytes(what)
+        again = os.fspath(what) if isinstance(what, (str, os.PathLike)) else _PickledAsBytes(what)
         options = {"format": found.name, "mmap": mmap, "limits": limits}
         model.travels_as(_reopen, (again, source.identity, options))
     return model
+
+
+class _PickledAsBytes:
+    """A bytes-like object that is copied when its model is pickled, and not before."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = data
+
+    def __reduce__(self) -> tuple[type[bytes], tuple[bytes]]:
+        return bytes, (bytes(self._data),)
 
 
 def _reopen(what: Openable, identity: tuple[object, ...], options: Mapping[str, Any]) -> Model:
