@@ -14,7 +14,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -26,22 +25,29 @@ from holdall.errors import ClosedError, UnsupportedError
 from holdall.format import Format
 from holdall.model import Model
 from holdall.payload import Made
-from holdall.plan import Constant, FolderPlan, Late, Plan
 from holdall.source import source_of
 from holdall.tensor import Tensor
 from holdall.testing import corpus, strategies
 from holdall.testing.compare import assert_same, held, write_read
 from holdall.testing.damage import Sample, changes, exercise, probe, truncations
 from holdall.testing.fresh import digests
-from holdall.testing.isolation import cost_of, isolated, resident_bytes, sparse_writes
+from holdall.testing.isolation import isolated, sparse_writes
 from holdall.testing.recording import RecordingSource
 from holdall.testing.registration import registered
+from holdall.testing.trials import (
+    BIG_SIZE,
+    large_file_costs,
+    never_writable_window,
+    outline,
+    probe_all,
+    refuse_all,
+    verification_cost,
+)
 from holdall.testing.zoo import ZOO, sample_values
 
 __all__ = ["FormatContract"]
 
 _MIB = 1 << 20
-_BIG_SIZE = 16 * _MIB  # of one tensor among those of the large file
 _SETTINGS = settings(
     database=None,
     derandomize=True,
@@ -158,9 +164,9 @@ class FormatContract:
         if not size:
             pytest.skip(f"{self.format} does not hold tensors of 16 MiB")
         dtype = named(next(name for name in ("f32", "u8", *DTYPES) if name in self.described.holds.dtypes))
-        shape = (_BIG_SIZE * 8 // dtype.bits // 1024, 1024)
+        shape = (BIG_SIZE * 8 // dtype.bits // 1024, 1024)
         zeros = bytes(4 * _MIB)
-        payloads = [Made(_BIG_SIZE, lambda: repeat(zeros, _BIG_SIZE // len(zeros))) for _ in range(size // _BIG_SIZE)]
+        payloads = [Made(BIG_SIZE, lambda: repeat(zeros, BIG_SIZE // len(zeros))) for _ in range(size // BIG_SIZE)]
         model = Model(Tensor(f"t{n:02}", dtype, shape, payload) for n, payload in enumerate(payloads))
         with sparse_writes():
             return self.write(folder, "large", self.prepare(model))
@@ -204,7 +210,7 @@ class FormatContract:
         self._writes()
         settled = self.described.settings(self.options)
         for name, model in self.models().items():
-            shapes = [_outline(self.described.plan(model, settled)) for _ in range(2)]
+            shapes = [outline(self.described.plan(model, settled)) for _ in range(2)]
             assert shapes[0] == shapes[1], name
             first, second = (digests(self.write(tmp_path, f"{name}.{n}", model)) for n in range(2))
             assert first == second, name
@@ -249,7 +255,7 @@ class FormatContract:
                 if mapped[name].has_data:
                     for tensor in (mapped[name], read[name]):
                         assert tensor.raw().readonly
-                        _never_writable_window(tensor)
+                        never_writable_window(tensor)
                     assert mapped[name].numpy().tobytes() == read[name].numpy().tobytes()
 
     def test_views_outlive_the_model(self, tmp_path: Path) -> None:
@@ -316,25 +322,25 @@ class FormatContract:
     def test_one_tensor_of_a_gigabyte_touches_its_own_pages(self, tmp_path: Path) -> None:
         self._writes()
         path = self._large_file(tmp_path, self.large_bytes)
-        opened, touched = isolated(_large_file_costs, path, self.format, memory=4 << 30)  # a map is address space
+        opened, touched = isolated(large_file_costs, path, self.format, memory=4 << 30)  # a map is address space
         assert opened < 8 * _MIB, f"opening took {opened >> 20} MiB"
-        assert touched < _BIG_SIZE + 8 * _MIB, f"one tensor of 16 MiB made {touched >> 20} MiB resident"
+        assert touched < BIG_SIZE + 8 * _MIB, f"one tensor of 16 MiB made {touched >> 20} MiB resident"
 
     def test_verifying_takes_no_more_memory_than_a_few_chunks(self, tmp_path: Path) -> None:
         self._writes()
         path = self._large_file(tmp_path, self.large_bytes // 4)
-        verified = isolated(_verification_cost, path, self.format, memory=4 << 30)
+        verified = isolated(verification_cost, path, self.format, memory=4 << 30)
         assert verified < 64 * _MIB, f"verifying {self.large_bytes >> 22} MiB took {verified >> 20} MiB"
 
     # -- damage -----------------------------------------------------------------------------------------------------
 
     def test_every_cut_is_refused_in_words(self, tmp_path: Path) -> None:
         sample = Sample.of(self._small_file(tmp_path), self.format)
-        isolated(_probe_all, truncations(sample, self.damage_cases // 3), tmp_path / "cut", self.format)
+        isolated(probe_all, truncations(sample, self.damage_cases // 3), tmp_path / "cut", self.format)
 
     def test_every_changed_byte_is_read_or_refused_in_words(self, tmp_path: Path) -> None:
         sample = Sample.of(self._small_file(tmp_path), self.format)
-        isolated(_probe_all, changes(sample, self.damage_cases), tmp_path / "changed", self.format)
+        isolated(probe_all, changes(sample, self.damage_cases), tmp_path / "changed", self.format)
 
     # -- the corpus -------------------------------------------------------------------------------------------------
 
@@ -356,66 +362,9 @@ class FormatContract:
     def test_bad_files_of_the_corpus_are_refused_quickly(self) -> None:
         files = [] if self.corpus is None else corpus.bad_files(*self._corpus(), sets=self.described.folder)
         wrong = []
-        for path, stage, demand, cost in isolated(_refuse_all, files):
+        for path, stage, demand, cost in isolated(refuse_all, files):
             if corpus.STAGES.index(stage) > corpus.STAGES.index(demand):
                 wrong.append(f"{path.name}: must be refused at {demand}, was at {stage}")
             if cost.seconds > self.bad_file_seconds or cost.peak_bytes > self.bad_file_bytes:
                 wrong.append(f"{path.name}: took {cost.seconds:.1f} s and {cost.peak_bytes >> 20} MiB")
         assert not wrong, "\n".join(wrong)
-
-
-def _outline(plan: Plan | FolderPlan) -> object:
-    """What is comparable about a plan: places, sizes, known bytes; not the functions."""
-    if isinstance(plan, FolderPlan):
-        return {name: _outline(file) for name, file in plan.files.items()}
-    pieces = [
-        (type(piece).__name__, piece.offset, piece.size, piece.data if isinstance(piece, Constant) else None)
-        for piece in plan.pieces
-    ]
-    lates = [(piece.name, piece.needs) for piece in plan.pieces if isinstance(piece, Late)]
-    tails = [(tail.name, tail.needs, tail.align) for tail in plan.tails]
-    return pieces, lates, tails, plan.taps, plan.cursor
-
-
-def _never_writable_window(tensor: Tensor) -> None:
-    """An array may be written to only when it is memory of its own."""
-    array = tensor.numpy()
-    if array.flags.writeable:
-        before = bytes(tensor.raw())
-        array[...] = np.zeros((), array.dtype)
-        assert bytes(tensor.raw()) == before, f"{tensor.name}: numpy() is a writable window"
-
-
-def _large_file_costs(path: Path, format: str) -> tuple[int, int]:
-    """Growth of resident memory: opening and listing, then reading one tensor."""
-    holdall.verify(path, level="structure", format=format)  # imports are not what is measured
-    before = resident_bytes()
-    model = holdall.open(path, format=format)
-    assert all(tensor.nbytes == _BIG_SIZE for tensor in model.tensors)
-    opened = resident_bytes()
-    array = model["t01"].numpy()
-    assert not array.view(np.uint8).any()
-    return opened - before, resident_bytes() - opened
-
-
-def _verification_cost(path: Path, format: str) -> int:
-    holdall.verify(path, level="structure", format=format)
-    return cost_of(lambda: holdall.verify(path, format=format)).peak_bytes
-
-
-def _probe_all(cases: Iterator[tuple[str, Sample]], scratch: Path, format: str) -> None:
-    for what, sample in cases:
-        try:
-            cost = cost_of(lambda sample=sample: probe(sample.openable(scratch), format))  # type: ignore[misc]
-        except BaseException as error:
-            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-        assert cost.seconds < 2, f"{what}: took {cost.seconds:.1f} s"
-
-
-def _refuse_all(files: list[tuple[Path, corpus.Stage]]) -> list[tuple[Path, corpus.Stage, corpus.Stage, Any]]:
-    answers = []
-    for path, demand in files:
-        found: list[corpus.Stage] = []
-        cost = cost_of(lambda path=path, found=found: found.append(corpus.refused_at(path)))  # type: ignore[misc]
-        answers.append((path, found[0], demand, cost))
-    return answers

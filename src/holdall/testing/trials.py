@@ -1,0 +1,80 @@
+"""The single trials of the contract: what is compared, and what runs in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import holdall
+from holdall.plan import Constant, FolderPlan, Late, Plan
+from holdall.tensor import Tensor
+from holdall.testing import corpus
+from holdall.testing.damage import Sample, probe
+from holdall.testing.isolation import Cost, cost_of, resident_bytes
+
+__all__ = ["BIG_SIZE", "large_file_costs", "never_writable_window", "outline", "probe_all", "refuse_all"]
+__all__ += ["verification_cost"]
+
+BIG_SIZE = 16 << 20  # of one tensor among those of the large file
+
+
+def outline(plan: Plan | FolderPlan) -> object:
+    """What is comparable about a plan: places, sizes, known bytes; not the functions."""
+    if isinstance(plan, FolderPlan):
+        return {name: outline(file) for name, file in plan.files.items()}
+    pieces = [
+        (type(piece).__name__, piece.offset, piece.size, piece.data if isinstance(piece, Constant) else None)
+        for piece in plan.pieces
+    ]
+    lates = [(piece.name, piece.needs) for piece in plan.pieces if isinstance(piece, Late)]
+    tails = [(tail.name, tail.needs, tail.align) for tail in plan.tails]
+    return pieces, lates, tails, plan.taps, plan.cursor
+
+
+def never_writable_window(tensor: Tensor) -> None:
+    """An array may be written to only when it is memory of its own."""
+    array = tensor.numpy()
+    if array.flags.writeable:
+        before = bytes(tensor.raw())
+        array[...] = np.zeros((), array.dtype)
+        assert bytes(tensor.raw()) == before, f"{tensor.name}: numpy() is a writable window"
+
+
+def large_file_costs(path: Path, format: str) -> tuple[int, int]:
+    """Growth of resident memory: opening and listing, then reading one tensor."""
+    holdall.verify(path, level="structure", format=format)  # imports are not what is measured
+    before = resident_bytes()
+    model = holdall.open(path, format=format)
+    assert all(tensor.nbytes == BIG_SIZE for tensor in model.tensors)
+    opened = resident_bytes()
+    array = model["t01"].numpy()
+    assert not array.view(np.uint8).any()
+    return opened - before, resident_bytes() - opened
+
+
+def verification_cost(path: Path, format: str) -> int:
+    """The peak of resident memory while verifying."""
+    holdall.verify(path, level="structure", format=format)
+    return cost_of(lambda: holdall.verify(path, format=format)).peak_bytes
+
+
+def probe_all(cases: Iterator[tuple[str, Sample]], scratch: Path, format: str) -> None:
+    """Probe every damaged sample; the first that is a bug is said with its damage."""
+    for what, sample in cases:
+        try:
+            cost = cost_of(lambda sample=sample: probe(sample.openable(scratch), format))  # type: ignore[misc]
+        except BaseException as error:
+            raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+        assert cost.seconds < 2, f"{what}: took {cost.seconds:.1f} s"
+
+
+def refuse_all(files: list[tuple[Path, corpus.Stage]]) -> list[tuple[Path, corpus.Stage, corpus.Stage, Cost]]:
+    """Each bad file with the stage at which it was refused, the stage demanded, and what refusing it took."""
+    answers = []
+    for path, demand in files:
+        found: list[corpus.Stage] = []
+        cost = cost_of(lambda path=path, found=found: found.append(corpus.refused_at(path)))  # type: ignore[misc]
+        answers.append((path, found[0], demand, cost))
+    return answers
