@@ -80,7 +80,9 @@ def hash_file(path: Path, layers: int) -> None:
 
 def child(code: str, *arguments: object) -> str:
     """Run code in a fresh process, so that its memory is its own."""
-    done = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -177,7 +179,8 @@ def repairing(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     report = repair(bad, good, fsync=False)
     seconds = time.perf_counter() - start
     same = hash_of(good) == hash_of(bad)
-    print(f"    repair: {len(report.patches)} pages, {report.nbytes / 1e6:.1f} MB, {seconds:.2f} s; equal again: {same}")
+    replaced = f"{len(report.patches)} pages, {report.nbytes / 1e6:.1f} MB"
+    print(f"    repair: {replaced}, {seconds:.2f} s; equal again: {same}")
 
 
 def hash_of(path: Path) -> bytes:

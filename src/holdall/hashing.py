@@ -4,7 +4,7 @@
 >>> from holdall.source import BytesSource
 >>> found = digest_ranges(BytesSource(b"hold" * 8), [Tap("all", "sha256", 0, 32)])
 >>> found["all"].hex()[:8]
-'6bbb3327'
+'42abb0b1'
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ path to it: an index for an array, the position and length of the key for a map.
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdall.kernels.buffers import array_of, check_size, view_of
@@ -42,15 +43,34 @@ class _Frame:
         self.left = count
         self.index = 0
         self.wants_key = self.map
-        self.seen: dict[bytes, tuple[int, int]] = {}
+        self.keys: list[tuple[int, bytes, int]] = []  # length, name, position
         self.key: tuple[int, int] = (0, 0)
+        self._told_apart = 0
 
     def add_key(self, name: bytes, at: int) -> None:
-        if name in self.seen:
+        """Remember a key. Few are compared as they come; many whenever their number has doubled, and at the end."""
+        held = len(self.keys)
+        if held <= _FEW and any(key[1] == name for key in self.keys):
+            self.key = (0, 0)
             raise _Wrong(TWICE, at)
-        self.seen[name] = (at, len(name))
-        # Where the C twin has sorted the keys it no longer knows which came last.
-        self.key = (at, len(name)) if len(self.seen) <= _FEW else (0, 0)
+        self.keys.append((len(name), name, at))
+        self.key = (at, len(name)) if not self._told_apart else (0, 0)
+        if held + 1 > _FEW and held + 1 >= 2 * self._told_apart:
+            self.tell_apart()
+
+    def tell_apart(self) -> None:
+        """Make sure that no key comes twice."""
+        self.key = (0, 0)  # sorted keys are no longer in the order in which they came
+        self._told_apart = len(self.keys)
+        self.keys.sort()
+        for one, other in pairwise(self.keys):
+            if one[1] == other[1]:
+                raise _Wrong(TWICE, other[2])
+
+    def end(self) -> None:
+        """The map is complete."""
+        if len(self.keys) > max(_FEW, self._told_apart):
+            self.tell_apart()
 
     def next(self) -> None:
         self.left -= 1
@@ -124,6 +144,7 @@ class _Walk:
         while len(self.frames) > base:
             frame = self.frames[-1]
             if not frame.left:
+                frame.end()
                 self.frames.pop()
                 if len(self.frames) > base:
                     self.frames[-1].next()
@@ -188,15 +209,16 @@ def _range(data: Bytes, start: int, stop: int, depth: int) -> memoryview:
 
 
 def msgpack_walk(data: Bytes, start: int, stop: int, depth: int, /) -> tuple[int, int, int, list[Step]]:
-    """Prove the one value at ``start``: state, where it ends, and where and on what path something is wrong."""
+    """Prove the one value at ``start``: state, where it ends, and where and on what path something is wrong.
+
+    Something that is wrong is where the value ends.
+    """
     walk = _Walk(_range(data, start, stop, depth), start, stop, depth)
-    bad = start
-    status = FINE
     try:
         walk.rest(*walk.take())
     except _Wrong as wrong:
-        status, bad = wrong.status, wrong.at
-    return status, walk.at, bad, walk.path(0)
+        return wrong.status, wrong.at, wrong.at, walk.path(0)
+    return FINE, walk.at, 0, []
 
 
 def msgpack_table(
@@ -243,7 +265,7 @@ def msgpack_table(
         try:
             kind, value, at = walk.take()
             if kind != MAP:
-                raise _Wrong(NOT_MAP, at)
+                raise _Wrong(NOT_MAP, int(first[row]))
             walk.push(kind, value, at)
             frame = walk.frames[-1]
             while frame.left:
@@ -265,9 +287,10 @@ def msgpack_table(
                     for target, number in zip(columns, (kind, at, value, walk.at), strict=True):
                         target[cell] = number
                 frame.next()
+            frame.end()
             walk.frames.pop()
         except _Wrong as wrong:
-            return row, wrong.status, walk.at, wrong.at, column, walk.path(0 if column < 0 else 1)
+            return row, wrong.status, wrong.at, wrong.at, column, walk.path(0 if column < 0 else 1)
     return count, FINE, walk.at, 0, -1, []
 
 

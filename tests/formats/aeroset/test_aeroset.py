@@ -89,7 +89,8 @@ def test_the_document_keeps_to_its_folder(tmp_path):
 
 @pytest.mark.parametrize(("old", "new"), [
     ('"AEROSET"', '"AERO"'), ("[\n      0,\n      1\n    ]", "[1, 0]"), ('"size_bytes": ', '"size_bytes": -'),
-    ('"shards": [\n        0\n      ]', '"shards": [0, 0]'), ('"parts"', '"parts": [], "parts"'), ('"sha256": "', '"sha256": "0'),
+    ('"shards": [\n        0\n      ]', '"shards": [0, 0]'),
+    ('"parts"', '"parts": [], "parts"'), ('"sha256": "', '"sha256": "0'),
 ])  # fmt: skip
 def test_documents_that_lie_are_refused(tmp_path, old, new):
     holdall.save(tmp_path / "s.aeroset", {"w": np.ones(4)})

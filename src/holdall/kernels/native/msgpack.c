@@ -150,7 +150,8 @@ static int order(const uint8_t *data, const struct key *a, const struct key *b)
 {
     if (a->length != b->length)
         return a->length < b->length ? -1 : 1;
-    return memcmp(data + a->at, data + b->at, a->length);
+    int content = memcmp(data + a->at, data + b->at, a->length);
+    return content ? content : a->at < b->at ? -1 : a->at > b->at;
 }
 
 static void sift(const uint8_t *data, struct key *keys, size_t root, size_t count)
@@ -165,7 +166,7 @@ static void sift(const uint8_t *data, struct key *keys, size_t root, size_t coun
     }
 }
 
-/* Sorts the keys (a heap: no recursion, no worst case); gives a key that comes twice, or NULL. */
+/* Sorts the keys (a heap: no recursion, no worst case); gives one that has come before, or NULL. */
 static const struct key *find_twice(const uint8_t *data, struct key *keys, size_t count)
 {
     for (size_t root = count / 2; root--;)
@@ -177,7 +178,7 @@ static const struct key *find_twice(const uint8_t *data, struct key *keys, size_
     }
     for (size_t i = 1; i < count; i++)
         if (same(data, &keys[i - 1], &keys[i]))
-            return keys[i - 1].at > keys[i].at ? &keys[i - 1] : &keys[i];
+            return &keys[i];
     return NULL;
 }
 
@@ -191,6 +192,7 @@ static int add_key(struct walk *w, struct frame *f, const struct token *t, uint6
         for (size_t i = f->keys; i < w->count; i++)
             if (same(w->data, &w->keys[i], &key)) {
                 *bad = t->at;
+                f->sorted = 1; /* the last key is not the one at fault */
                 return TWICE;
             }
     if (w->count == w->room) {
@@ -204,11 +206,11 @@ static int add_key(struct walk *w, struct frame *f, const struct token *t, uint6
     held++;
     if (held > FEW && held >= 2 * f->sorted) {
         const struct key *twice = find_twice(w->data, w->keys + f->keys, held);
+        f->sorted = held;
         if (twice) {
             *bad = twice->at;
             return TWICE;
         }
-        f->sorted = held;
     }
     return FINE;
 }
@@ -432,8 +434,9 @@ PyObject *kernel_msgpack_table(PyObject *module, PyObject *arguments)
         Py_END_ALLOW_THREADS
         PyObject *path = status == MEMORY ? PyErr_NoMemory() : path_of(w, column < 0 ? 0 : 1);
         if (path)
-            result = Py_BuildValue("(KiKKiN)", (unsigned long long)row, status, (unsigned long long)w->at,
-                                   (unsigned long long)bad, column, path);
+            result = Py_BuildValue("(KiKKiN)", (unsigned long long)row, status,
+                                   (unsigned long long)(status ? bad : w->at), (unsigned long long)(status ? bad : 0),
+                                   status ? column : -1, path);
         free(w->keys);
         free(w);
     }
@@ -469,7 +472,8 @@ PyObject *kernel_msgpack_walk(PyObject *module, PyObject *arguments)
         Py_END_ALLOW_THREADS
         PyObject *path = status == MEMORY ? PyErr_NoMemory() : path_of(w, 0);
         if (path)
-            result = Py_BuildValue("(iKKN)", status, (unsigned long long)w->at, (unsigned long long)bad, path);
+            result = Py_BuildValue("(iKKN)", status, (unsigned long long)(status ? bad : w->at),
+                                   (unsigned long long)(status ? bad : 0), path);
         free(w->keys);
         free(w);
     }
