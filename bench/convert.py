@@ -9,7 +9,6 @@ file). Every conversion runs in a fresh process, whose peak resident memory (VmH
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import tempfile
 import time
@@ -78,17 +77,17 @@ def main() -> None:
                 },
                 args.rounds,
             )
-            for row in found.values():
-                rows.append(
-                    {
-                        "case": row.case,
-                        "fsync": fsync,
-                        "GB/s": round(size / row.median / 1e9, 2),
-                        "x cp": round(found["cp"].median / row.median, 2),
-                        "seconds": row.spread,
-                        "peak MB": round(row.peak_mb) if row.peak_mb else "",
-                    }
-                )
+            rows += [
+                {
+                    "case": row.case,
+                    "fsync": fsync,
+                    "GB/s": round(size / row.median / 1e9, 2),
+                    "x cp": round(found["cp"].median / row.median, 2),
+                    "seconds": row.spread,
+                    "peak MB": round(row.peak_mb) if row.peak_mb else "",
+                }
+                for row in found.values()
+            ]
         record("convert", rows)
 
 
