@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from holdall.quant import METHODS, measure, quantize
 
-# Decibels over mode reference on normal data; k* as far as their figures are stated, to one digit.
+# Decibels over mode reference on normal data, as far as they are stated. For k2 3.86 is the most that any scales could
+# gain, for k4 0.605.
 GAINS = {"q8": 0.7, "q4": 0.57, "k6": 0.6, "k4": 0.6, "k3": 1.3, "k2": 3.9}
-DIGITS = {"q8": 2, "q4": 2}
+DIGITS = {"k4": 1, "k2": 1}
 
 every_method = pytest.mark.parametrize("name", GAINS)
 
@@ -56,7 +57,7 @@ def test_gain_on_normal_data(name):
     plain, best = (quantize(v, name, mode=mode) for mode in ("reference", "best"))
     assert best.nbytes == plain.nbytes
     gain = measure(v, best).snr_db - measure(v, plain).snr_db
-    assert round(gain, DIGITS.get(name, 1)) >= GAINS[name]
+    assert round(gain, DIGITS.get(name, 3)) >= GAINS[name]
 
 
 @every_method

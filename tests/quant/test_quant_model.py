@@ -109,7 +109,7 @@ def test_not_finite_is_refused_before_anything_is_written(tmp_path):
 
 def test_there_and_back(tmp_path):
     holdall.save(tmp_path / "in.safetensors", content())
-    convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize=partial(quantize_model, method="q8"))
+    convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize="q8")
     assert holdall.verify(tmp_path / "out.mcf", level="strict").ok
     with holdall.open(tmp_path / "out.mcf") as small:
         assert str(small["layer.0.weight"].dtype) == "mcf.q8"

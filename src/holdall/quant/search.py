@@ -12,9 +12,9 @@ q*: try the steps ``amax / (qmax + offset)``, rounded to half precision, and las
 trial of least error wins.
 
 k*: find the step ``t`` of every block: the refit of the offset whose codes take off most. For each super-scale
-``max(t) * 32 / m`` the sub-scales nearest to the steps cost about ``sum(den (t - step)^2)``; start from the cheapest.
-Then twice: let every block move its sub-scale down or up by one, and refit the super-scale to the codes of its blocks.
-The trial of least error wins.
+``max(t) * 32 / m`` the sub-scales nearest to the steps cost about ``sum(den (t - step)^2)``; start from the cheapest
+of each quarter of them. Then twice: let every block move its sub-scale down or up by one, and refit the super-scale to
+the codes of its blocks. The trial of least error wins.
 
 The winner replaces the scales of mode ``ieee`` only where its error is less by more than float32 sums can be wrong.
 """
@@ -38,8 +38,9 @@ OFFSETS: dict[int, tuple[float, float, int]] = {
     1: (-0.25, 0.25, 14),
 }
 
-# What the largest sub-scale of a super-block may be.
-LARGEST = range(63, 31, -1)
+# What the largest sub-scale of a super-block would be before it is rounded: 63.25 and down in quarters, with a start for
+# each of four stretches.
+LARGEST = [[63.25 - 0.25 * number for number in range(start, start + 32)] for start in range(0, 128, 32)]
 
 ROUNDS = 2
 
@@ -109,9 +110,10 @@ def super_scales(a: Floats, w: Floats | None, qmax: F32, plain: Floats, plain_u:
     error, num, den = _trial(a, w, _wide(plain) * (plain_u / F32(32)), qmax)
     best, best_u, least = plain, plain_u, _over_blocks(error) * _LESS
     t, weight = _steps(a, w, qmax)
-    scale = _super_scale(t, weight)
-    u = _nearest(t, scale)
-    for _ in range(ROUNDS):
+    for number in range(len(LARGEST) * ROUNDS):
+        if number % ROUNDS == 0:
+            scale = _super_scale(t, weight, LARGEST[number // ROUNDS])
+            u = _nearest(t, scale)
         error, num, den = _trial(a, w, _wide(scale) * (u / F32(32)), qmax)
         start = u
         for move in (F32(-1), F32(1)):
@@ -141,13 +143,13 @@ def _steps(a: Floats, w: Floats | None, qmax: F32) -> tuple[Floats, Floats]:
     return step, weight
 
 
-def _super_scale(t: Floats, weight: Floats) -> Floats:
+def _super_scale(t: Floats, weight: Floats, largest: list[float]) -> Floats:
     """The super-scale whose multiples come nearest to the steps of its blocks."""
     top = t.reshape(-1, 8).max(axis=1)
     cost = np.full(top.shape, np.inf, np.float32)
     best: Floats = np.zeros_like(top)
-    for largest in LARGEST:
-        scale = _half(top * (F32(32) / F32(largest)))
+    for most in largest:
+        scale = _half(top * (F32(32) / F32(most)))
         miss = t - _wide(scale) * (_nearest(t, scale) / F32(32))
         total = _over_blocks(weight * (miss * miss))
         better = total < cost

@@ -24,6 +24,13 @@ typedef float lanes[LANES] __attribute__((aligned(64)));
 INLINE float smaller(float x, float limit) { return x < limit ? x : limit; } /* NaN counts as the limit */
 INLINE float larger(float x, float limit) { return x > limit ? x : limit; }
 
+/* A constant that the compiler does not know: choosing between a value and one it knows would become a branch. */
+INLINE float unknown(float x)
+{
+    __asm__("" : "+m"(x));
+    return x;
+}
+
 INLINE float rounded(float x) { return (float)(int32_t)(x + ALMOST_HALF); }
 
 /* The code of a magnitude. */

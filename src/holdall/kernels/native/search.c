@@ -2,7 +2,7 @@
 #include "lanes.h"
 #include "simd.h"
 
-enum { CANDIDATES = 32, ROUNDS = 2 }; /* super-scales that are weighed: for a largest sub-scale of 63, 62, ... 32 */
+enum { STARTS = 4, CANDIDATES = 32, ROUNDS = 2 };
 
 #define LESS (1 - 0x1p-18f)
 
@@ -106,28 +106,39 @@ INLINE void find_steps(const table a, const table w, int qmax, lanes step, lanes
     }
 }
 
-INLINE float nearest(float t, float scale) { return rounded(smaller(t * inverse_of(32, scale), LARGEST_SUB)); }
+/* The sub-scale that comes nearest to a step; `inverse` is 32 by the super-scale, `most` the largest sub-scale. */
+INLINE float nearest(float t, float inverse, float most) { return rounded(smaller(t * inverse, most)); }
 
-/* The super-scale whose multiples come nearest to the steps of its blocks: here the lanes are the candidates. */
-INLINE void find_super(const lanes t, const lanes weight, lanes best)
+/* The super-scale, out of one stretch of candidates, whose multiples come nearest to the steps of its blocks. Here the
+ * lanes are the candidates. */
+INLINE void find_super(const lanes t, const lanes weight, int start, lanes best)
 {
+    const float most = unknown(LARGEST_SUB);
     lanes top;
     super_largest(t, top);
     for (int s = 0; s < LANES; s += SUPER) {
-        float scale[CANDIDATES], cost[CANDIDATES] = {0};
+        float scale[CANDIDATES] __attribute__((aligned(64))), inverse[CANDIDATES] __attribute__((aligned(64)));
+        float cost[CANDIDATES] __attribute__((aligned(64))) = {0};
         for (int c = 0; c < CANDIDATES; c++)
-            scale[c] = as_half(top[s] * (32.0f / (float)(LARGEST_SUB - c)));
+            scale[c] = as_half(top[s] * (32.0f / (63.25f - 0.25f * (float)(start * CANDIDATES + c))));
+        for (int c = 0; c < CANDIDATES; c++)
+            inverse[c] = inverse_of(32, scale[c]);
         for (int b = s; b < s + SUPER; b++) {
+            const float step = t[b], heavy = weight[b];
             KEEP_LOOP for (int c = 0; c < CANDIDATES; c++) {
-                const float miss = t[b] - scale[c] * (nearest(t[b], scale[c]) / 32);
-                cost[c] += weight[b] * (miss * miss);
+                const float miss = step - scale[c] * (nearest(step, inverse[c], most) / 32);
+                cost[c] += heavy * (miss * miss);
             }
             KEEP_NESTED;
         }
-        float least = as_float(F32_INFINITY), chosen = 0;
+        /* The first of the least. Costs are not negative, so they have the order of their bits. */
+        int32_t least = F32_INFINITY;
         for (int c = 0; c < CANDIDATES; c++)
-            if (cost[c] < least)
-                least = cost[c], chosen = scale[c];
+            least = as_bits(cost[c]) < least ? as_bits(cost[c]) : least;
+        int first = 0;
+        while (first < CANDIDATES && as_bits(cost[first]) != least)
+            first++;
+        const float chosen = least < F32_INFINITY ? scale[first] : 0;
         for (int b = s; b < s + SUPER; b++)
             best[b] = chosen;
     }
@@ -144,10 +155,12 @@ INLINE void supers(const table a, const table w, int qmax, lanes best, lanes bes
     for (int l = 0; l < LANES; l++)
         least[l] *= LESS;
     find_steps(a, w, qmax, t, weight);
-    find_super(t, weight, scale);
-    for (int l = 0; l < LANES; l++)
-        u[l] = nearest(t[l], scale[l]);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < STARTS * ROUNDS; round++) {
+        if (round % ROUNDS == 0) {
+            find_super(t, weight, round / ROUNDS, scale);
+            for (int l = 0; l < LANES; l++)
+                u[l] = nearest(t[l], inverse_of(32, scale[l]), LARGEST_SUB);
+        }
         for (int way = 0; way < 3; way++) { /* stay, down, up */
             const float move = way == 0 ? 0 : way == 1 ? -1 : 1;
             lanes v;
