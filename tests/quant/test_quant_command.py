@@ -91,6 +91,19 @@ def test_wrong_usage_is_one_sentence(source, tmp_path, options, code):
     assert not (tmp_path / "out.mcf").exists()
 
 
+def test_a_container_without_a_place_for_it_is_refused(source, tmp_path):
+    ran = run(source, tmp_path / "out.oinf")
+    assert ran.exit_code == 1
+    assert "oinf cannot hold mcf.k4; these can: mcf" in ran.output
+    assert not (tmp_path / "out.oinf").exists()
+
+
+def test_nothing_to_quantize(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf", "--exclude", "*", "--report", tmp_path / "r.md")
+    assert ran.exit_code == 0, ran.output
+    assert "nothing to report" in ran.output
+
+
 @pytest.mark.parametrize("name", ["quant_k4", "quant_none_k4", "quant_q4_clip_asym", "edge_q8"])
 def test_reference_files(name, tmp_path):
     folder = golden("mcf")

@@ -15,6 +15,7 @@ from holdall.cli.text import clean, plural, shape_text, size_text
 
 if TYPE_CHECKING:
     from holdall.convert import ConversionReport
+    from holdall.format import Format
     from holdall.model import Model
     from holdall.quant.policy import Policy
     from holdall.quant.report import QuantReport
@@ -67,8 +68,9 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
     size = size_of(settings.pop("min_size"))
     policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
     dry_run = settings["dry_run"]
+    into = _target(settings, target)
     with progress(f"quantizing into {clean(target)}") as told:
-        work = _Work(policy, settings, told, quiet=as_json, dry_run=dry_run)
+        work = _Work(policy, settings, into, told, quiet=as_json, dry_run=dry_run)
         done = convert(
             source,
             target,
@@ -78,10 +80,10 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
             fsync=not settings["no_fsync"],
             dry_run=dry_run,
             progress=told,
-            **_options(settings, target),
+            **_options(settings, into),
         )
         measured = None
-        if report is not None and not dry_run:
+        if report is not None and work.methods and not dry_run:
             measured = _report(source, target, report, settings["mode"], told)
     if as_json:
         emit_json(_facts(done, work, measured, dry_run))
@@ -89,13 +91,16 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
         emit(_lines(done, measured, report, dry_run))
 
 
-def _options(settings: dict[str, Any], target: str) -> dict[str, Any]:
-    """The writer options; mode reference arranges an MCF file as the reference quantizer does."""
+def _target(settings: dict[str, Any], path: str) -> Format:
     from holdall import registry
 
+    return registry.by_suffix(path) if settings["format"] is None else registry.find(settings["format"])
+
+
+def _options(settings: dict[str, Any], target: Format) -> dict[str, Any]:
+    """The writer options; mode reference arranges an MCF file as the reference quantizer does."""
     given = writer_options(list(settings["options"]))
-    found = registry.by_suffix(target) if settings["format"] is None else registry.find(settings["format"])
-    if settings["mode"] == "reference" and found.name == "mcf":
+    if settings["mode"] == "reference" and target.name == "mcf":
         return {"arrange": "quantize", **given}
     return given
 
@@ -106,6 +111,7 @@ class _Work:
 
     policy: Policy
     settings: dict[str, Any]
+    target: Format
     told: Progress | None
     quiet: bool
     dry_run: bool
@@ -116,6 +122,7 @@ class _Work:
 
         choices = [(tensor, self.policy.choose(tensor)) for tensor in model.tensors]
         self.methods = {tensor.name: choice.method.name for tensor, choice in choices if choice.method is not None}
+        self._check_target()
         if not self.quiet:
             _show_policy(choices, self.policy, self.settings["mode"], self.dry_run)
         return quantize_model(
@@ -128,6 +135,17 @@ class _Work:
             progress=self.told,
             survey=not self.dry_run,
         )
+
+    def _check_target(self) -> None:
+        """Refuse a container that has no place for quantized tensors, naming those that have."""
+        from holdall import registry
+        from holdall.errors import UnsupportedError
+
+        needed = {f"mcf.{method}" for method in (self.methods or {}).values()}
+        if not needed <= self.target.holds.dtypes:
+            able = [name for name in registry.names() if needed <= registry.find(name).holds.dtypes]
+            what = ", ".join(sorted(needed))
+            raise UnsupportedError(f"{self.target.name} cannot hold {what}; these can: {', '.join(able)}")
 
 
 def _importance(path: str | None, methods: dict[str, str]) -> dict[str, Any] | None:
@@ -188,6 +206,8 @@ def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, 
     took = "" if dry_run else f" in {done.seconds:.1f} s"
     lines = [f"{verb} {clean(done.target)}: {done.target_format}, {plural(done.tensors, 'tensor')}, {size}{took}"]
     lines += [f"  {clean(str(loss))}" for loss in done.losses[:20]]
+    if path is not None and found is None and not dry_run:
+        lines.append("  nothing is quantized, so there is nothing to report")
     if found is not None and path is not None:
         total = found.total
         lines.append(

@@ -38,8 +38,8 @@ OFFSETS: dict[int, tuple[float, float, int]] = {
     1: (-0.25, 0.25, 14),
 }
 
-# What the largest sub-scale of a super-block would be before it is rounded: 63.25 and down in quarters, with a start for
-# each of four stretches.
+# What the largest sub-scale of a super-block would be before it is rounded: 63.25 and down in quarters, in four
+# stretches with a start each.
 LARGEST = [[63.25 - 0.25 * number for number in range(start, start + 32)] for start in range(0, 128, 32)]
 
 ROUNDS = 2
