@@ -158,3 +158,17 @@ def test_json_keeps_its_bytes_until_changed(tmp_path):
             assert again.native.content(again.native.chunks.first(b"MJSN")) == model.native.content(chunk)
         with holdall.open(tmp_path / "changed.aero") as again:
             assert json.loads(again.native.content(again.native.chunks.first(b"MJSN"))) == changed
+
+
+def test_gguf_becomes_what_the_reference_converter_makes_but_for_axes_and_padding(tmp_path):
+    with holdall.open(FOLDER / "conv" / "from_gguf.src.gguf") as source:
+        holdall.save(tmp_path / "out.aero", source, sort=True)
+    assert holdall.verify(tmp_path / "out.aero", level="strict").ok
+    with holdall.open(FOLDER / "conv" / "from_gguf.aero") as want, holdall.open(tmp_path / "out.aero") as found:
+        assert found.native.manifest["model"] == want.native.manifest["model"]
+        assert found.metadata["quant_descriptors"] == want.metadata["quant_descriptors"]
+        assert (found.metadata["source_format"], found.metadata["shape_order"]) == ("gguf", "row-major")
+        for a, b in zip(found.tensors, want.tensors, strict=True):
+            assert (a.name, str(a.dtype), a.shape) == (b.name, str(b.dtype), b.shape[::-1])
+            assert bytes(a.raw()) == bytes(b.raw())
+            assert (a.native.quant_id, a.native.quant_params) == (b.native.quant_id, b.native.quant_params)

@@ -116,3 +116,13 @@ def test_a_part_that_disagrees_is_named(tmp_path):
             model["w"].numpy()
     found = holdall.verify(tmp_path / "s.aeroset").findings
     assert "aeroset.tensor.agree" in {finding.rule for finding in found}
+
+
+def test_sharded_safetensors_become_the_reference_set(tmp_path):
+    meta = {"model_name": "sharded-A", "architecture": "demo"}
+    with holdall.open(FOLDER / "conv" / "sharded_src") as source, holdall.open(FOLDER / "conv" / "sharded_set") as want:
+        uuid = want.native.parts[0].model.native.uuid.hex
+        options = {"align": 1, "sort": True, "uuid": uuid, "max_shard_bytes": 128, "part_shards": 1}
+        holdall.save(tmp_path / "out.aeroset", list(source.tensors), metadata=meta, **options)
+    for path in (tmp_path / "out.aeroset").iterdir():
+        assert path.read_bytes() == (FOLDER / "conv" / "sharded_set" / path.name).read_bytes(), path.name

@@ -157,14 +157,14 @@ class Documents:
     quants: dict[int, int]  # ggml type -> quant_id
 
 
-def documents_of(model: Model) -> Documents:
+def documents_of(model: Model, settings: Settings) -> Documents:
     """The documents for ``model``. MJSN keeps its bytes as long as the metadata says the same."""
     native = model.native if isinstance(model.native, AeroNative) else None
     manifest = native.manifest if native else None
     meta = {entry.key: entry.value for entry in model.metadata.entries if entry.kind != "manifest"}
     if len(meta) < sum(entry.kind != "manifest" for entry in model.metadata.entries):
         raise ContentError("aero: two metadata entries have the same key, which JSON cannot hold")
-    quants = _quants(model, meta)
+    quants = _quants(model, meta, settings.sort)
     named = model_map(manifest)
     for key, name in ((MODEL_NAME, "name"), (ARCHITECTURE, "architecture")):
         value = model.metadata.get(key, model.metadata.get(f"general.{name}", named.get(name)))
@@ -190,7 +190,7 @@ def _json(native: AeroNative | None, wanted: dict[str, Any]) -> bytes:
     return json.dumps(wanted, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _quants(model: Model, meta: dict[str, Any]) -> dict[int, int]:
+def _quants(model: Model, meta: dict[str, Any], sort: bool) -> dict[int, int]:
     """quant_id by ggml type; descriptors join the metadata when it has none and they are needed."""
     stored = meta.get("quant_descriptors")
     if isinstance(stored, list):
@@ -204,7 +204,7 @@ def _quants(model: Model, meta: dict[str, Any]) -> dict[int, int]:
     if not any(name.startswith("ggml.") for name in totals):
         return {}
     used: dict[int, Blocks] = {}
-    for tensor in model.tensors:
+    for tensor in sorted(model.tensors, key=lambda tensor: tensor.name) if sort else model.tensors:
         if isinstance(tensor.dtype, Blocks):
             used.setdefault(tensor.dtype.id, tensor.dtype)
     if used:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -10,16 +9,15 @@ from uuid import UUID
 import numpy as np
 
 from holdall.check import Check
-from holdall.errors import FormatError
 from holdall.formats.aero import integrity, manifest, rules
 from holdall.formats.aero.chunks import Chunk, Chunks, Container, content, open_container
-from holdall.formats.aero.layout import DTYPES, KNOWN, PACKED, TIDX, WTSH, shard_name
+from holdall.formats.aero.layout import DTYPES, KNOWN, PACKED, PAGES, PHSH, TIDX, WTSH, shard_name
+from holdall.formats.aero.proven import PageProof, Proven
 from holdall.formats.aero.tidx import Index, read_index
 from holdall.ledger import Ledger
 from holdall.metadata import Metadata
 from holdall.model import ColumnTable, ListTable, Model, TensorTable
 from holdall.payload import Range
-from holdall.source import CHUNK
 from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdall.source import Source
 
-__all__ = ["AeroNative", "AeroTable", "Proven", "TensorNative", "read"]
+__all__ = ["AeroNative", "AeroTable", "TensorNative", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,62 +68,31 @@ class AeroNative:
         return content(self.container.source, chunk, Check())
 
 
-@dataclass(frozen=True, slots=True)
-class Proven(Range):
-    """A stretch of a file that has a hash of its own: whoever takes all of it gets it proven.
-
-    ``stored`` bytes are hashed, of which the first ``size`` are the payload.
-    """
-
-    digest: bytes = b""
-    stored: int = 0
-    name: str = ""
-
-    def part(self, start: int, stop: int) -> memoryview:
-        if start == 0 and stop == self.size:
-            self._prove()
-        return Range.part(self, start, stop)
-
-    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
-        from blake3 import blake3
-
-        running = blake3()
-        for taken in Range.chunks(self, piece):
-            running.update(taken)
-            yield taken
-        running.update(self.source.read(self.offset + self.size, self.stored - self.size))
-        self._compare(running.digest())
-
-    def _prove(self) -> None:
-        from blake3 import blake3
-
-        self._compare(blake3(self.source.view(self.offset, self.stored)).digest())
-
-    def _compare(self, found: bytes) -> None:
-        if found != self.digest:
-            message = f"aero: tensor {self.name!r}: its BLAKE3 is {found.hex()}, hash_b3 says {self.digest.hex()}"
-            raise FormatError(rules.TENSOR_HASH.id, self.offset, message)
-
-
 class AeroTable(ColumnTable):
     """The tensors of one file. Those whose shard is not in it have no data."""
 
-    def __init__(self, source: Source, index: Index, offsets: NDArray[np.uint64], stored: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, container: Container, index: Index, offsets: NDArray[np.uint64], stored: NDArray[np.bool_]
+    ) -> None:
         self.tidx = index
         self.offsets = offsets
         self.present = stored
+        # On a disk a part is what it is; from afar every part is proven where there are page hashes.
+        self._proofs = _page_proofs(container) if container.source.far else {}
         super().__init__(
-            source, index.names, index.dtypes, index.codes, index.shapes, offsets, index.sizes,
+            container.source, index.names, index.dtypes, index.codes, index.shapes, offsets, index.sizes,
             stored=stored, native_of=self.native_of,
         )  # fmt: skip
 
     def tensor(self, row: int) -> Tensor:
         tensor = super().tensor(row)
         digest = self.tidx.digest(row)
+        pages = self._proofs.get(shard_name(int(self.tidx.shards[row]))) if self._proofs else None
         payload = tensor.payload
-        if digest is not None and isinstance(payload, Range):
+        if (digest is not None or pages is not None) and isinstance(payload, Range):
             stored = int(self.tidx.stored[row])
-            tensor.payload = Proven(payload.source, payload.offset, payload.size, digest, stored, tensor.name)
+            hashed = (digest or b"", stored, tensor.name, pages)
+            tensor.payload = Proven(payload.source, payload.offset, payload.size, *hashed)
         return tensor
 
     def native_of(self, row: int) -> TensorNative:
@@ -175,7 +142,15 @@ def _tensors(container: Container, check: Check, ledger: Ledger) -> AeroTable:
     offsets, present = _places(container.chunks, index, check)
     ledger.payloads("tensor", offsets[present], index.stored[present])
     _overlaps(index, offsets, present, check)
-    return AeroTable(container.source, index, offsets, present)
+    return AeroTable(container, index, offsets, present)
+
+
+def _page_proofs(container: Container) -> dict[str, PageProof]:
+    """The page hashes of the shards that have any, by the names of the shards."""
+    hashes = {chunk.name: chunk for chunk in container.chunks.all(PHSH)}
+    shards = {chunk.name: chunk for chunk in container.chunks.all(WTSH)}
+    pairs = ((shard, hashes.get(name + PAGES)) for name, shard in shards.items())
+    return {shard.name: PageProof(container, chunk, shard) for shard, chunk in pairs if chunk is not None}
 
 
 def _places(chunks: Chunks, index: Index, check: Check) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:

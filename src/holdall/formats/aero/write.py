@@ -75,7 +75,7 @@ class _Part:
 def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     """The AERO file that holds ``model``."""
     settings = settings_of(model, options)
-    documents = documents_of(model)
+    documents = documents_of(model, settings)
     native = model.native if isinstance(model.native, AeroNative) else None
     return plan_weights(place(model, settings, documents.quants), settings, documents, native)
 

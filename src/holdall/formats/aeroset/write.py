@@ -30,7 +30,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
         per_part = 0
     if per_part < 1:
         raise ContentError(f"aeroset: part_shards is a number from 1 on, not {options['part_shards']!r}")
-    documents = documents_of(model)
+    documents = documents_of(model, settings)
     placed = place(model, settings, documents.quants)
     native = model.native if isinstance(model.native, AeroNative) else None
     groups: dict[int, list[Placement]] = {0: []}
