@@ -73,6 +73,17 @@ def test_changed_payloads_restore_everything_else(rich: Path, tmp_path: Path) ->
         assert back.metadata.kind("n") == "u16"
         assert not back["later"].has_data
         assert isinstance(back["scaled"].native, oinf.QuantParams)
+        assert (str(back["q"].dtype), back["q"].numpy().tolist()) == ("i4", list(range(-4, 5)))  # travelled as bytes
+
+
+def test_the_way_back_takes_changes_too(rich: Path, tmp_path: Path) -> None:
+    holdall.convert(rich, tmp_path / "x.safetensors")
+    report = holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf", exclude=["w"], rename=["s/^/p./"])
+    assert report.restored == "content"
+    with holdall.open(tmp_path / "back.oinf") as back:
+        assert sorted(back) == ["p.later", "p.q", "p.scaled"]
+        assert str(back["p.q"].dtype) == "i4"
+        assert back.sizevars == {"B": 4}
 
 
 def test_values_changed_under_the_same_type_are_the_new_values(rich: Path, tmp_path: Path) -> None:

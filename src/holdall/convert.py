@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdall import registry, skeleton
 from holdall.api import open_model
-from holdall.check import Check, Report
-from holdall.errors import ContentError, HoldallError, UnsupportedError
-from holdall.ledger import Ledger
+from holdall.dedup import share_bytes, share_equal
+from holdall.errors import ContentError, UnsupportedError
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.loss import Loss, express
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
-from holdall.payload import Held, Range
-from holdall.plan import Constant, FolderPlan, Plan, Stream
+from holdall.payload import Range
+from holdall.plan import FolderPlan, Plan
+from holdall.returning import carried_entries, original_model, original_plan, same_on_return
 from holdall.sink import Progress, write_file, write_folder
 from holdall.tensor import Tensor
 from holdall.transform import Changes, parse_cast, parse_rename
@@ -185,34 +185,15 @@ class _Job:
 
     def restored(self) -> Plan | FolderPlan | None:
         """The original file, byte for byte, when the source carries it and nothing about it was changed."""
-        model = self.models[0]
-        carried = skeleton.find(model, self.limits) if len(self.models) == 1 else None
-        if carried is None or carried.format != self.target.name or self.changes:
+        found = None
+        if len(self.models) == 1 and not self.changes:
+            found = original_plan(self.models[0], self.target, self.limits)
+        if found is None:
             return None
-        source, changed = skeleton.bound_source(carried, model, self.report.source[0])
-        known = {bond.carried for bond in carried.bonds}
-        if changed or any(name not in known for name in model):
-            return None
-        report = Report(source.name, carried.format, "full")
-        check = Check(limits=self.limits, report=report)
-        with check.scope():
-            original = self.target.read(source, check, Ledger())
-            self.target.audit(original, check, lambda _: None)  # a payload that no longer fits its checksum
-        if not report.ok:
-            return None
+        plan, original = found
         self.report.restored = "bytes"
         self._count(original)
-        return skeleton.plan_of(source)
-
-    def _original(self) -> Model | None:
-        """The model that the source carries for this target, with zeros for payloads: its other three slots count."""
-        if len(self.models) != 1:
-            return None
-        carried = skeleton.find(self.models[0], self.limits)
-        if carried is None or carried.format != self.target.name:
-            return None
-        source, _ = skeleton.bound_source(carried, {}, self.report.source[0])
-        return self.target.read(source, Check(limits=self.limits), Ledger())
+        return plan
 
     # -- the way there ----------------------------------------------------------------------------------------------
 
@@ -227,22 +208,22 @@ class _Job:
     ) -> Model:
         """The model to be written, lazily changed as asked, with what cannot be native carried along."""
         merged = self._merged()
+        returns = self._returning(merged)
+        if returns is not None:
+            merged = returns
         tensors = [self.changes.apply(t) for t in merged.tensors if self.changes.chooses(t.name)]
         _refuse_twins(tensors)
         if dedup:
-            tensors = _shared(tensors, self.report)
+            tensors, notes = share_equal(tensors)
+            self.report.changes += notes
         model = merged.replace(tensors=tensors, metadata=merged.metadata.updated(metadata or {}))
         if quantize is not None:
             model = quantize(model)
             tensors = list(model.tensors)
         expressed, losses, travelling = express(model, tensors, self.target)
-        original = self._original()
-        if original is not None:
-            expressed = _around(original, expressed, self.report)
-            losses = []
-        elif len(self.models) == 1:
+        if returns is None and len(self.models) == 1:
             losses += self._native_losses(merged, expressed, travelling, losses)
-        left = None if original is not None else self.target.leaves(expressed, self.settings)
+        left = None if returns is not None else self.target.leaves(expressed, self.settings)
         losses += [Loss("metadata", key, reason, "lost") for key, reason in (left or {}).items()]
         if losses and strict:
             raise ContentError(_refusal(self.target, losses, "strict was asked for"))
@@ -256,6 +237,16 @@ class _Job:
             expressed = self._carried(expressed, travelling, losses, carry)
         self._count(expressed)
         return expressed
+
+    def _returning(self, merged: Model) -> Model | None:
+        """The original of the target's format that the source carries, around the tensors as they are now."""
+        found = original_model(merged, self.target, self.limits) if len(self.models) == 1 else None
+        if found is None:
+            return None
+        model, losses = found
+        self.report.restored = "content"
+        self.report.losses += losses
+        return model
 
     def split_plan(self, model: Model, most: int, stem: str) -> FolderPlan:
         """Several files of the same format in a folder, each with at most ``most`` payload bytes, or one tensor."""
@@ -310,8 +301,8 @@ class _Job:
             return [Loss("native", model.format or "", f"{self.target.name} adds entries of its own", "carried")]
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
-        shared = not self.target.holds.aliases and _share_bytes(travelling.values())
-        if not shared and _same_on_return(model, expressed, travelling):
+        shared = not self.target.holds.aliases and share_bytes(travelling.values())
+        if not shared and same_on_return(model, expressed, travelling):
             return []
         return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
 
@@ -320,12 +311,9 @@ class _Job:
         report, holds = self.report, self.target.holds
         single = len(self.models) == 1
         if carry and single and holds.free_text:
-            text = self._skeleton_text(travelling)
+            entries = carried_entries(self.models[0], self._travels(travelling), holds, self.limits)
             report.losses += losses
-            report.skeleton_bytes = len(text)
-            step = holds.text_bytes or max(1, len(text))
-            parts = [text[at : at + step] for at in range(0, len(text), step)]
-            entries = [Entry(skeleton.KEY + (f".{n}" if n else ""), part) for n, part in enumerate(parts)]
+            report.skeleton_bytes = sum(len(entry.value) for entry in entries)
             kept = skeleton.without(expressed.metadata).entries
             return expressed.replace(metadata=Metadata([*kept, *entries]))
         gone = [_lost(loss) for loss in losses]
@@ -334,24 +322,13 @@ class _Job:
         report.losses += gone
         return expressed
 
-    def _skeleton_text(self, travelling: Mapping[str, Tensor]) -> str:
-        model = self.models[0]
-        carried = skeleton.find(model, self.limits)
-        if carried is not None:  # never one inside another: the first original stays the original
-            bonds = []
-            by_name = {bond.carried: bond for bond in carried.bonds if bond.carried}
-            moved = {name: form for name, form in travelling.items() if name in by_name}
-            for bond in carried.bonds:
-                form = moved.get(bond.carried)
-                at = ("", "") if form is None else (form.name, str(form.dtype))
-                bonds.append(skeleton.Bond(bond.name, bond.dtype, bond.size, *at))
-            return skeleton.Skeleton(carried.format, tuple(bonds), carried.members, carried.folder).to_text()
+    def _travels(self, travelling: Mapping[str, Tensor]) -> Callable[[str], Tensor | None]:
+        """For a name in the source, the form in which its tensor travels."""
 
-        def travels(name: str) -> tuple[str, str] | None:
-            form = travelling.get(self.changes.new_name(name)) if self.changes.chooses(name) else None
-            return None if form is None else (form.name, str(form.dtype))
+        def form(name: str) -> Tensor | None:
+            return travelling.get(self.changes.new_name(name)) if self.changes.chooses(name) else None
 
-        return skeleton.cut(model, travels).to_text()
+        return form
 
     def _count(self, model: Model) -> None:
         self.report.tensors = len(model)
@@ -361,105 +338,6 @@ class _Job:
 def _lost(loss: Loss) -> Loss:
     """``loss`` when there is no skeleton to carry it."""
     return Loss(loss.part, loss.name, loss.reason, "lost") if loss.fate == "carried" else loss
-
-
-# -- pieces -----------------------------------------------------------------------------------------------------------
-
-
-def _around(original: Model, expressed: Model, report: ConversionReport) -> Model:
-    """The original's metadata, assets and native parts around the tensors as they are now."""
-    now = {tensor.name: tensor for tensor in expressed.tensors}
-    tensors = []
-    for tensor in original.tensors:
-        current = now.pop(tensor.name, None)
-        if current is not None:
-            same = (current.dtype, current.shape) == (tensor.dtype, tensor.shape)
-            tensors.append(
-                Tensor(current.name, current.dtype, current.shape, current.payload, tensor.native if same else None)
-            )
-        elif tensor.payload is None:
-            tensors.append(tensor)
-        else:
-            report.losses.append(Loss("tensor", tensor.name, "is in the original, but not in the source", "lost"))
-    report.restored = "content"
-    return Model(
-        [*tensors, *now.values()],
-        metadata=original.metadata,
-        assets=original.assets,
-        native=original.native,
-        format=original.format,
-        version=original.version,
-        sources=expressed.sources,
-    )
-
-
-def _share_bytes(tensors: Iterable[Tensor]) -> bool:
-    """Whether two tensors lie on the same bytes of a source: a target that stores them apart cannot say so."""
-    reached: dict[int, int] = {}
-    ranges = [tensor.payload for tensor in tensors if isinstance(tensor.payload, Range) and tensor.payload.size]
-    for payload in sorted(ranges, key=lambda payload: payload.offset):
-        if payload.offset < reached.get(id(payload.source), 0):
-            return True
-        reached[id(payload.source)] = payload.offset + payload.size
-    return False
-
-
-def _same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tensor]) -> bool:
-    """Whether the source's own writer, given what the target can hold, would make the same file again.
-
-    Compared without reading payloads: the pieces between them, and where the payloads would be. Formats with
-    checksums or several files count as different.
-    """
-    source = model.sources[0]
-    if source.is_folder or len(model.sources) > 1:
-        return False
-    own = registry.find(model.format or "")
-    bare = [Tensor(form.name, form.dtype, form.shape, form.payload) for form in travelling.values()]
-    try:
-        plan = own.plan(Model(bare, metadata=Metadata(dict(expressed.metadata))), own.settings({}))
-    except HoldallError:
-        return False
-    if not isinstance(plan, Plan) or plan.taps or plan.size != source.size:
-        return False
-    at = 0
-    for piece in plan.pieces:
-        if any(source.read(at, piece.offset - at)):
-            return False
-        match piece:
-            case Constant() if source.read(piece.offset, piece.size) == piece.data:
-                pass
-            case Stream(payload=Held(data=data)) if source.read(piece.offset, piece.size) == data:
-                pass
-            case Stream(payload=Range(source=place, offset=offset)) if place is source and offset == piece.offset:
-                pass
-            case _:
-                return False
-        at = piece.offset + piece.size
-    return not any(source.read(at, source.size - at))
-
-
-def _shared(tensors: list[Tensor], report: ConversionReport) -> list[Tensor]:
-    """Tensors with equal dtype, shape and bytes share one payload. Only those of equal size are read."""
-    from blake3 import blake3
-
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for row, tensor in enumerate(tensors):
-        if tensor.nbytes:
-            alike.setdefault((str(tensor.dtype), tensor.shape), []).append(row)
-    result = list(tensors)
-    for rows in alike.values():
-        seen: dict[bytes, int] = {}
-        for row in rows if len(rows) > 1 else ():
-            payload = tensors[row].payload
-            assert payload is not None
-            digest = blake3()
-            for chunk in payload.chunks():
-                digest.update(chunk)
-            first = seen.setdefault(digest.digest(), row)
-            if first != row:
-                result[row] = tensors[row].replace(payload=tensors[first].payload)
-                report.changes.append(f"{tensors[row].name!r} shares the bytes of {tensors[first].name!r}")
-    return result
 
 
 def _refuse_twins(tensors: list[Tensor]) -> None:
