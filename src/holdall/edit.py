@@ -57,7 +57,7 @@ def edit(
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.zeros(3, np.float32)}, metadata={"mode": "fast"})
     >>> holdall.edit("example.oinf", set={"mode": "slow"}, rename={"w": "weight"}).changes
-    ["metadata 'mode': 'fast' became 'slow'", "tensor 'w' is called 'weight'"]
+    ["tensor 'w' is called 'weight'", "metadata 'mode': 'fast' became 'slow'"]
     """
     with open_model(path, mmap=False, limits=limits) as model:
         report = EditReport(os.fspath(path), model.format or "")
