@@ -178,7 +178,9 @@ def _unowned(source: Source, ledger: Ledger, check: Check) -> None:
     """Bytes that nobody owns must be zero."""
     import numpy as np
 
-    for start, stop in ledger.gaps(source.size):
+    gaps = list(ledger.gaps(source.size))
+    source.prefetch(gaps)
+    for start, stop in gaps:
         at = start
         for chunk in source.chunks(start, stop - start):
             found = np.frombuffer(chunk, np.uint8).nonzero()[0]

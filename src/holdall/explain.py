@@ -180,7 +180,9 @@ def _runs(owner: Owner) -> _Runs:
 
 
 def _gaps(ledger: Ledger, source: Source) -> Iterator[Span]:
-    for start, stop in ledger.gaps(source.size):
+    gaps = list(ledger.gaps(source.size))
+    source.prefetch(gaps)
+    for start, stop in gaps:
         if not _all_zero(source, start, stop):
             yield Span(start, stop, "unknown")
         elif stop - start < ledger.pad_to and stop % ledger.pad_to == 0:

@@ -20,7 +20,6 @@ from holdall.source import CHUNK, Source
 
 __all__ = ["digest_ranges"]
 
-_AHEAD = 2  # reads under way while a piece is hashed
 _LAG = 1  # pieces that are read but not yet hashed
 
 
@@ -33,7 +32,7 @@ def digest_ranges(
     """
     running = RunningTaps(Plan(taps=list(taps)))
     lagging: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(_AHEAD, "holdall-read") as readers, HashThreads() as threads:
+    with ThreadPoolExecutor(source.lanes, "holdall-read") as readers, HashThreads() as threads:
         for start, data in _read_ahead(source, list(_pieces(taps)), readers):
             jobs = running.jobs(start, data)
             if jobs:
@@ -69,7 +68,8 @@ def _read_ahead(
 ) -> Iterator[tuple[int, memoryview]]:
     """The pieces through a ring of buffers, the next ones being read while one is in use."""
     largest = max((stop - start for start, stop in pieces), default=0)
-    ring = [memoryview(bytearray(largest)) for _ in range(_AHEAD + 1 + _LAG)]
+    lanes = source.lanes
+    ring = [memoryview(bytearray(largest)) for _ in range(lanes + 1 + _LAG)]
     reads: deque[Future[tuple[int, memoryview]]] = deque()
 
     def fill(number: int) -> tuple[int, memoryview]:
@@ -81,7 +81,7 @@ def _read_ahead(
     try:
         for number in range(len(pieces)):
             reads.append(pool.submit(fill, number))
-            if len(reads) > _AHEAD:
+            if len(reads) > lanes:
                 yield reads.popleft().result()
         while reads:
             yield reads.popleft().result()

@@ -93,12 +93,20 @@ class Metadata(Mapping[str, Any]):
 class Assets(Mapping[str, bytes]):
     """Named byte blobs, such as ``tokenizer.json``; read when asked for."""
 
-    __slots__ = ("_payloads",)
+    __slots__ = ("_blobs", "_made")
 
-    def __init__(self, blobs: Mapping[str, Payload | bytes] | None = None) -> None:
-        self._payloads: dict[str, Payload] = {
-            name: blob if isinstance(blob, Payload) else Held(blob) for name, blob in (blobs or {}).items()
-        }
+    def __init__(
+        self, blobs: Mapping[str, Payload | bytes] | Callable[[], Mapping[str, Payload | bytes]] | None = None
+    ) -> None:
+        self._made: dict[str, Payload] | None = None
+        self._blobs = blobs or {}  # a function is asked when somebody looks: finding out may mean many requests
+
+    @property
+    def _payloads(self) -> dict[str, Payload]:
+        if self._made is None:
+            blobs = self._blobs() if callable(self._blobs) else self._blobs
+            self._made = {name: blob if isinstance(blob, Payload) else Held(blob) for name, blob in blobs.items()}
+        return self._made
 
     def __getitem__(self, name: str) -> bytes:
         return bytes(self._payloads[name].view())

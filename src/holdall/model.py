@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.encodings import Stored
 from holdall.errors import ClosedError, ContentError, MissingError
 from holdall.metadata import Assets, Metadata
-from holdall.payload import Range
+from holdall.payload import Payload, Range
 from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ColumnTable(TensorTable):
 
     ``dtypes`` is the palette that ``codes`` points into; ``stored`` says which tensors have data.
     ``native_of(row)`` gives what the format keeps of a single tensor; ``source_of(row)`` the file it is in,
-    where there are several.
+    where there are several; ``made`` the payloads of the rows that are no plain range of a file.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class ColumnTable(TensorTable):
         stored: NDArray[np.bool_] | None = None,
         native_of: Callable[[int], object] | None = None,
         source_of: Callable[[int], Source] | None = None,
+        made: Mapping[int, Payload] | None = None,
     ) -> None:
         self.names = names
         self._source = source
@@ -122,10 +123,11 @@ class ColumnTable(TensorTable):
         self._stored = stored
         self._native_of = native_of
         self._source_of = source_of
+        self._made = made or {}
 
     def tensor(self, row: int) -> Tensor:
-        payload = None
-        if self._stored is None or self._stored[row]:
+        payload: Payload | None = self._made.get(row)
+        if payload is None and (self._stored is None or self._stored[row]):
             source = self._source if self._source_of is None else self._source_of(row)
             payload = Range(source, int(self._offsets[row]), int(self._sizes[row]))
         native = None if self._native_of is None else self._native_of(row)
@@ -245,6 +247,24 @@ class Model(Mapping[str, Tensor]):
             sources=self.sources,
             origin=self.origin,
         )
+
+    def fetch(self, names: Iterable[str] | None = None) -> Iterator[Tensor]:
+        """Tensors with their bytes at hand: those in ``names``, or all, in that order.
+
+        For reading many. From afar neighbours come in one request and several requests are under way at once, the
+        next tensors being fetched while one is in use; memory holds what is kept of them and a window ahead. From a
+        disk they are the tensors as they are.
+
+        >>> import holdall, numpy as np
+        >>> holdall.save("example.oinf", {"a": np.zeros(2, np.int8), "b": np.ones(2, np.int8)})
+        >>> with holdall.open("example.oinf") as model:
+        ...     {tensor.name: tensor.numpy().tolist() for tensor in model.fetch()}
+        {'a': [0, 0], 'b': [1, 1]}
+        """
+        from holdall.ahead import ahead
+
+        tensors = self.tensors
+        return ahead(tensors if names is None else (self[name] for name in names))
 
     # -- facets -----------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,11 @@ class Range(Payload):
     offset: int
     size: int
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The bytes (start, stop) of the source that reading all of it touches."""
+        return self.offset, self.offset + self.size
+
     def part(self, start: int, stop: int) -> memoryview:
         return self.source.view(self.offset + start, stop - start)
 

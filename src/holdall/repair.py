@@ -47,7 +47,7 @@ def repair(
     The smallest ranges that have a hash are replaced: pages, else tensors, else chunks. The result is verified
     before it takes the place of the file; when anything goes wrong the file stays as it is.
     """
-    report = RepairReport(os.fspath(path), str(copy))
+    report = RepairReport(os.fspath(path), "")
     with examine(path, limits=limits) as seen:
         if seen.format is None or seen.model is None:
             reason = seen.report.findings[0].message if seen.report.findings else "it cannot be read"
@@ -62,6 +62,7 @@ def repair(
                 progress(min(done, total), total)
 
         with open_model(copy, format=seen.format.name, mmap=False, limits=limits) as other:
+            report.copy = other.sources[0].name
             report.patches = sorted(seen.format.patches(seen.model, other, tick), key=lambda patch: patch.start)
             if report.patches:
                 write_file(path, _plan(seen.source, report.patches), fsync=fsync, approve=_approve(limits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdall import registry, skeleton
@@ -108,6 +108,7 @@ def same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tens
         return False
     if not isinstance(plan, Plan) or plan.taps or plan.size != source.size:
         return False
+    source.prefetch(_kept_ranges(plan))
     at = 0
     for piece in plan.pieces:
         if any(source.read(at, piece.offset - at)):
@@ -127,3 +128,13 @@ def same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tens
 
 def _name(model: Model) -> str:
     return model.sources[0].name if model.sources else "<memory>"
+
+
+def _kept_ranges(plan: Plan) -> Iterator[tuple[int, int]]:
+    """The ranges of a file that hold no payload of a source."""
+    at = 0
+    for piece in plan.pieces:
+        if isinstance(piece, Stream) and isinstance(piece.payload, Range):
+            yield at, piece.offset
+            at = piece.offset + piece.size
+    yield at, plan.cursor

@@ -9,7 +9,7 @@ original file.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -161,8 +161,10 @@ def _apart(cuts: list[Cut]) -> Iterator[Cut]:
             end = start + size
 
 
-def _cut_source(source: Source, name: str, cuts: Iterator[Cut], room: int) -> Member:
+def _cut_source(source: Source, name: str, cuts: Iterable[Cut], room: int) -> Member:
     made, kept, at = [], bytearray(), 0
+    cuts = list(cuts)
+    source.prefetch(_between(cuts, source.size))
     for start, size, row in cuts:
         _has_room(start - at, room - len(kept))
         kept += source.read(at, start - at)
@@ -171,6 +173,15 @@ def _cut_source(source: Source, name: str, cuts: Iterator[Cut], room: int) -> Me
     _has_room(source.size - at, room - len(kept))
     kept += source.read(at, source.size - at)
     return Member(name, source.size, tuple(made), bytes(kept))
+
+
+def _between(cuts: Iterable[Cut], size: int) -> Iterator[tuple[int, int]]:
+    """The ranges that no cut takes."""
+    at = 0
+    for start, length, _ in cuts:
+        yield at, start
+        at = start + length
+    yield at, size
 
 
 def _has_room(size: int, room: int) -> None:
@@ -267,6 +278,9 @@ class _SkeletonFolder(SkeletonSource):
 
     def names(self) -> list[str]:
         return sorted(self.members)
+
+    def files(self) -> list[str]:
+        return self.names()
 
     def sibling(self, relative: str) -> Source:
         found = self.members.get(relative)

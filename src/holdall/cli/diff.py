@@ -9,7 +9,7 @@ import click
 
 from holdall.cli.options import FILE
 from holdall.cli.output import emit, emit_json, progress, table
-from holdall.cli.text import clean, plain, plural, value_text
+from holdall.cli.text import clean, file_text, plain, plural, value_text
 
 if TYPE_CHECKING:
     from holdall.diff import Difference, TensorDifference
@@ -30,7 +30,7 @@ def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as
     """Compare A and B, whatever containers they are in. Exits 1 when they differ."""
     from holdall.diff import diff as compare
 
-    with progress(f"comparing {clean(a)} and {clean(b)}") as told:
+    with progress(f"comparing {file_text(a)} and {file_text(b)}") as told:
         found = compare(a, b, measure=not quick, progress=told)
     if report is not None:
         from holdall.reports import write_difference

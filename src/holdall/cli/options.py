@@ -130,7 +130,7 @@ def reading(function: _Function) -> _Function:
 def each_file(files: Sequence[str], act: Callable[[str, int], bool]) -> None:
     """Do ``act(path, number)`` for each file, going on after one that fails; exit 1 when any did, or said False."""
     from holdall.cli import Failure, sentence
-    from holdall.cli.text import clean
+    from holdall.cli.text import file_text
     from holdall.errors import HoldallError
 
     context = click.get_current_context()
@@ -143,7 +143,7 @@ def each_file(files: Sequence[str], act: Callable[[str, int], bool]) -> None:
         except (HoldallError, OSError) as error:
             if context.find_root().params.get("debug"):
                 raise
-            text, shown = sentence(error), clean(path)
+            text, shown = sentence(error), file_text(path)
             Failure(text if shown in text else f"{shown}: {text}").show()
             fine = False
     if not fine:

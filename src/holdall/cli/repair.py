@@ -26,7 +26,7 @@ def repair(file: str, copy: str, as_json: bool) -> None:
         report = run(file, copy, progress=told)
     if as_json:
         patches = [{"offset": p.start, "bytes": p.payload.size, "message": p.message} for p in report.patches]
-        emit_json({"path": file, "copy": copy, "bytes": report.nbytes, "patches": patches})
+        emit_json({"path": file, "copy": report.copy, "bytes": report.nbytes, "patches": patches})
         return
     if not report.patches:
         click.echo(f"{clean(file)}: nothing is damaged")

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-__all__ = ["clean", "count_text", "percent", "plain", "plural", "shape_text", "shorten", "size_text", "value_text"]
+__all__ = ["clean", "count_text", "file_text", "percent", "plain", "plural", "shape_text", "shorten", "size_text"]
+__all__ += ["value_text"]
+
+
+def file_text(path: str) -> str:
+    """A file as it may be shown: a URL without the secrets that are in some."""
+    if "://" not in path:
+        return clean(path)
+    from holdall.source.stores import shown
+
+    return clean(shown(path))
 
 
 def clean(text: str) -> str:

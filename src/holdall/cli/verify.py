@@ -10,7 +10,7 @@ import click
 
 from holdall.cli.options import FILE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json, progress
-from holdall.cli.text import clean, plain, plural, shape_text
+from holdall.cli.text import clean, file_text, plain, plural, shape_text
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
     def act(path: str, number: int) -> bool:
         from holdall.api import verify as check
 
-        with progress(f"verifying {clean(path)}") as told:
+        with progress(f"verifying {file_text(path)}") as told:
             report = check(path, level=level, format=reading.format, limits=reading.limits, progress=told)
         if wanted is not None and report.format is not None:
             report.findings += _against(wanted, path, reading)
@@ -141,7 +141,7 @@ def _facts(report: Report) -> dict[str, Any]:
 def _all_stats(path: str, reading: Reading) -> list[tuple[Tensor, TensorStats | str]]:
     """The statistics of all tensors, gathered before any is printed: a bar and lines do not mix."""
     gathered = []
-    with progress(f"statistics of {clean(path)}") as told:
+    with progress(f"statistics of {file_text(path)}") as told:
         done = 0
         for tensor, found, total in _stats(path, reading):
             gathered.append((tensor, found))

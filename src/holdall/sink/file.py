@@ -18,6 +18,7 @@ from typing import Any
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
+from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.source import CHUNK, FileSource, contained
 
@@ -25,9 +26,7 @@ __all__ = ["Progress", "write_file", "write_folder"]
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
 
-_SMALL = 256 << 10  # payloads up to this are gathered into one write
 _ZEROS = memoryview(bytes(1 << 16))
-_AHEAD = 2  # reads under way while a chunk is being written
 _LAG = 3  # chunks whose digests may still be under way
 _FILES = 4  # of a folder, written at the same time
 
@@ -44,6 +43,7 @@ def write_file(
 
     ``approve`` is shown the new file before it takes the place of the old one, and may raise.
     """
+    _refuse_url(path)
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
@@ -76,6 +76,7 @@ def write_folder(
     path: str | os.PathLike[str], plan: FolderPlan, *, fsync: bool = True, progress: Progress | None = None
 ) -> None:
     """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole."""
+    _refuse_url(path)
     target = Path(os.path.realpath(path))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(errno.EEXIST, "exists already: name a new folder", os.fspath(path))
@@ -104,6 +105,13 @@ def write_folder(
         raise
     if fsync:
         _sync_folder(target.parent)
+
+
+def _refuse_url(path: str | os.PathLike[str]) -> None:
+    from holdall.source.stores import is_url, shown
+
+    if is_url(os.fspath(path)):
+        raise UnsupportedError(f"{shown(os.fspath(path))}: URLs can be read, not written")
 
 
 def _waves(plan: FolderPlan) -> Iterator[list[str]]:
@@ -195,15 +203,18 @@ class _Writer:
     def run(self) -> Mapping[str, Any]:
         """Write everything; returns the results of this plan."""
         plan = self._plan
-        with ThreadPoolExecutor(_AHEAD, "holdall-read") as pool, self._hashing:
-            for piece in plan.pieces:
+        lanes = max((source.lanes for source in sources_of(plan)), default=1)
+        announced = Announced(plan)
+        with ThreadPoolExecutor(lanes, "holdall-read") as pool, self._hashing:
+            for number, piece in enumerate(plan.pieces):
                 self._zeros(piece.offset - self._position)
                 match piece:
                     case Constant():
                         self._gather(memoryview(piece.data))
                     case Late():
                         self._zeros(piece.size)
-                    case Stream() if piece.size <= _SMALL:
+                    case Stream() if piece.size <= SMALL:
+                        announced.reach(number)
                         for chunk in piece.payload.chunks():
                             self._gather(chunk)
                     case Stream():
@@ -249,10 +260,10 @@ class _Writer:
                 self._put(chunk)
         elif type(payload) is Range:  # a kind of it may have to see its bytes pass
             if not self._copy_in_kernel(payload):
-                for chunk in _read_ahead(payload, pool):
+                for chunk in read_ahead(payload, pool, _LAG):
                     self._put(chunk)
         else:
-            for chunk in _make_ahead(payload, pool):
+            for chunk in make_ahead(payload, pool):
                 self._put(chunk)
 
     def _copy_in_kernel(self, payload: Range) -> bool:
@@ -278,7 +289,7 @@ class _Writer:
     def _put(self, data: memoryview) -> None:
         """Write one chunk while digests of the last few are still being taken: they may lag, and no more than that."""
         jobs = self._taps.jobs(self._at, data)
-        if len(data) < _SMALL and not self._lagging:
+        if len(data) < SMALL and not self._lagging:
             for job in jobs:
                 job()
         elif jobs:
@@ -359,38 +370,3 @@ def _write_all(fd: int, data: memoryview, at: int) -> None:
     while data:
         written = os.pwrite(fd, data, at)
         data, at = data[written:], at + written
-
-
-def _read_ahead(payload: Range, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
-    """The payload through a ring of buffers, the next ones being read while one is in use."""
-    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(_AHEAD + 1 + _LAG))
-    reads: deque[Future[memoryview]] = deque()
-
-    def fill(buffer: memoryview, start: int) -> memoryview:
-        window = buffer[: min(CHUNK, payload.size - start)]
-        payload.source.read_into(payload.offset + start, window)
-        return window
-
-    for start in range(0, payload.size, CHUNK):
-        buffer = ring.popleft()
-        ring.append(buffer)
-        reads.append(pool.submit(fill, buffer, start))
-        if len(reads) > _AHEAD:
-            yield reads.popleft().result()
-    while reads:
-        yield reads.popleft().result()
-
-
-def _make_ahead(payload: Payload, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
-    """The payload's pieces, the next one being made while one is in use."""
-    pieces = payload.chunks()
-
-    def make() -> memoryview | None:
-        piece = next(pieces, None)
-        # A piece is good only until the next is asked for, which happens while this one is being written.
-        return None if piece is None else memoryview(bytes(piece))
-
-    coming = pool.submit(make)
-    while (piece := coming.result()) is not None:
-        coming = pool.submit(make)
-        yield piece

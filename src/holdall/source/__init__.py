@@ -17,17 +17,17 @@ Openable = str | os.PathLike[str] | bytes | bytearray | memoryview | Source
 
 
 def source_of(what: Openable, *, map: bool = True) -> Source:
-    """The source for a path, a bytes-like object, or a source itself."""
+    """The source for a path, a URL, a bytes-like object, or a source itself."""
     if isinstance(what, Source):
         return what
     if isinstance(what, (bytes, bytearray, memoryview)):
         return BytesSource(what)
     if isinstance(what, str) and "://" in what:
         from holdall.source.cache import default_cache
-        from holdall.source.remote import RemoteSource, is_url
+        from holdall.source.remote import is_url, remote_source
 
         if is_url(what):
-            return RemoteSource(what, cache=default_cache())
+            return remote_source(what, default_cache())
     if Path(what).is_dir():
         return FolderSource(what, map=map)
     return FileSource(what, map=map)

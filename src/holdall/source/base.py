@@ -25,6 +25,7 @@ class Source(ABC):
     name: str  # how people call it: the path or URL as given
     size: int
     is_folder = False
+    far = False  # its bytes come over a network: hashes are checked before anything is handed out
     member = ""  # its name inside its set; empty for what was opened by itself
 
     @property
@@ -56,6 +57,13 @@ class Source(ABC):
         """Hint that the ranges (start, stop) are read next. A source for which a read is cheap does nothing."""
         return
 
+    def fetch(self, ranges: Iterable[tuple[int, int]]) -> Source:
+        """The same bytes with ``ranges`` (start, stop) on their way into memory.
+
+        Returns at once: reading waits for what it needs. A source for which a read is cheap returns itself.
+        """
+        return self
+
     @property
     def mapped(self) -> bool:
         """True when :meth:`view` costs no copy."""
@@ -75,6 +83,10 @@ class Source(ABC):
     def sibling(self, relative: str) -> Source:
         """Another file of the same set, named relative to this one; never outside its folder."""
         raise UnsupportedError(f"{self.name}: has no folder in which {relative!r} could be")
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Hint that these siblings are opened next. A source for which that is cheap does nothing."""
+        return
 
     def names(self) -> list[str]:
         """The names of the files beside this one, or inside it when it is a folder."""

@@ -11,7 +11,7 @@ from configparser import Error as ConfigError
 from pathlib import Path
 from typing import Any
 
-__all__ = ["client_options", "s3_config"]
+__all__ = ["client_options", "endpoint_is_plain", "s3_config"]
 
 _CA_VARIABLES = ("HOLDALL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -32,12 +32,12 @@ def client_options(*, plain_http: bool) -> dict[str, Any]:
         "allow_http": plain_http,
         "connect_timeout": timedelta(seconds=10),
         "read_timeout": timedelta(seconds=_seconds("HOLDALL_HTTP_TIMEOUT", 30)),
-        "timeout": timedelta(seconds=600),
+        "timeout": timedelta(seconds=600),  # of one request, however slowly its bytes drip
         "user_agent": "holdall",
     }
     bundle = next((os.environ[name] for name in _CA_VARIABLES if os.environ.get(name)), None)
     if bundle is not None:
-        options["root_certificate"] = Path(bundle).read_bytes()
+        options["root_certificate"] = Path(bundle).read_bytes()  # in addition to those of the system
     return options
 
 
@@ -73,7 +73,17 @@ def s3_config() -> dict[str, str]:
     }
     config.update({key: os.environ[name] for name, key in variables.items() if os.environ.get(name)})
     config.setdefault("region", "us-east-1")
+    anonymous = os.environ.get("AWS_SKIP_SIGNATURE") or os.environ.get("AWS_EC2_METADATA_DISABLED") or ""
+    if "access_key_id" not in config and anonymous.lower() in ("1", "true"):
+        config["skip_signature"] = "true"  # public buckets, without asking a metadata service that is not there
     return config
+
+
+def endpoint_is_plain(scheme: str) -> bool:
+    """Whether the endpoint that is set for a cloud (``gs``, ``az``) is one without encryption: an emulator."""
+    names = {"gs": ("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST")}
+    set_to = (os.environ.get(name, "") for name in names.get(scheme, ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")))
+    return any(value.startswith("http://") for value in set_to)
 
 
 def _seconds(name: str, default: float) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from holdall.source.base import Source
+from holdall.source.base import CHUNK, Source
 
 __all__ = ["DeferredSource"]
 
@@ -38,6 +38,23 @@ class DeferredSource(Source):
     @property
     def mapped(self) -> bool:
         return self.real.mapped
+
+    @property
+    def lanes(self) -> int:
+        return self.real.lanes
+
+    @property
+    def far(self) -> bool:  # type: ignore[override]  # known when the real one is
+        return self.real.far
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.real.prefetch(ranges)
+
+    def fetch(self, ranges: Iterable[tuple[int, int]]) -> Source:
+        return self.real.fetch(ranges)
+
+    def chunks(self, offset: int, size: int, chunk: int = CHUNK) -> Iterator[memoryview]:
+        return self.real.chunks(offset, size, chunk)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         self.real.read_into(offset, buffer)

@@ -1,285 +1,365 @@
-"""Objects far away, by byte ranges: http(s), s3, gs, az and the Hugging Face hub.
+"""Objects far away as sources: http(s), s3, gs, az and the Hugging Face hub.
 
-Opening reads the head and the tail of the object at once, since an index is at one end or the other. After that a
-read is answered from what is here, or by one request for what is missing; many reads that are known beforehand go
-through the planner of :mod:`holdall.source.ranges`. Every answer is checked: the range that was asked for, its
-length, and that the object is still the one that was opened.
+Opening reads the head and the tail of the object, since an index is at one end or the other. After that a read is
+answered from what is here, or by one request for what is missing; many reads that are known beforehand go through
+the planner of :mod:`holdall.source.ranges`. Every answer is checked by :class:`~holdall.source.object.RemoteObject`.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-from holdall.check import Rule
-from holdall.errors import FormatError, HoldallError, UnsupportedError
-from holdall.source.base import Source
-from holdall.source.credentials import client_options, s3_config
-from holdall.source.folder import contained
+from holdall.source.base import CHUNK, Source
+from holdall.source.kept import Kept
+from holdall.source.object import MISSING, RemoteObject, listed
 from holdall.source.ranges import Span, coalesce, split
+from holdall.source.stores import BUCKETS, RemoteError, is_folder_url, is_url, joined, place_of, shown, stable
 
 if TYPE_CHECKING:
     from holdall.source.cache import RangeCache
 
-__all__ = ["CHANGED", "SCHEMES", "RemoteError", "RemoteSource", "is_url"]
-
-SCHEMES = ("http", "https", "s3", "gs", "az", "abfs", "hf")
-
-CHANGED = Rule("core.remote.changed", "the object is the one that was opened")
-ANSWER = Rule("core.remote.answer", "the server answers with the range that was asked for")
+__all__ = ["RemoteError", "RemoteFolder", "RemoteSource", "is_url", "remote_source"]
 
 _HEAD = _TAIL = 64 << 10  # read speculatively when opening
 _PIECE = 8 << 20  # the size of one request when a large range is fetched side by side
 _GAP = 64 << 10  # unwanted bytes that are cheaper than another request
 _LANES = 8  # requests under way at once
 _KEPT = 64 << 20  # bytes of fetched ranges that stay in memory
-_ATTEMPTS = 4
+_SMALL = 1 << 20  # a single read up to this stays in memory
+_STREAK = 4  # reads one after the other, after which the next are fetched along
+
+# What lies beside weights on a server that cannot list its folders.
+WELL_KNOWN = (
+    "model.safetensors", "model.safetensors.index.json", "model.aeroset.json",
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+    "special_tokens_map.json", "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "chat_template.jinja",
+    "preprocessor_config.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "README.md",
+)  # fmt: skip
 
 
-class RemoteError(HoldallError, OSError):
-    """The object could not be reached, or is not there."""
+def remote_source(url: str, cache: RangeCache | None = None) -> Source:
+    """The object at ``url``, or the folder when it ends in a slash or names a whole repository of the hub."""
+    return RemoteFolder(url, cache=cache) if is_folder_url(url) else RemoteSource(url, cache=cache)
 
 
-def is_url(text: str) -> bool:
-    """Whether ``text`` names something far away."""
-    scheme, separator, _ = text.partition("://")
-    return bool(separator) and scheme.lower() in SCHEMES
+class _Siblings:
+    """Members of the set that a URL belongs to."""
+
+    def __init__(self, url: str, cache: RangeCache | None) -> None:
+        self._url = url
+        self._cache = cache
+        self._coming: dict[str, Future[RemoteSource]] = {}
+        self._names: list[str] | None = None
+
+    def open(self, relative: str) -> RemoteSource:
+        coming = self._coming.pop(relative, None)
+        source = self._open(relative) if coming is None else coming.result()
+        source.member = relative
+        return source
+
+    def expect(self, names: Iterable[str]) -> None:
+        for name in names:
+            url = joined(self._url, name)  # refuses what leaves the folder, before anything is sent
+            self._coming.setdefault(name, _members().submit(RemoteSource, url, cache=self._cache))
+
+    def names(self) -> list[str]:
+        """By listing where there is such a thing, else those of the well-known names that are there."""
+        if self._names is None:
+            scheme = self._url.partition("://")[0].lower()
+            if scheme in BUCKETS:
+                self._names = listed(place_of(self._url.rpartition("/")[0] + "/"))
+            else:
+                found = _members().map(self._is_there, WELL_KNOWN)
+                self._names = [name for name, there in zip(WELL_KNOWN, found, strict=True) if there]
+        return self._names
+
+    def close(self) -> None:
+        while self._coming:
+            _, coming = self._coming.popitem()
+            if not coming.cancel():
+                coming.add_done_callback(lambda done: None if done.exception() else done.result().close())
+
+    def _open(self, relative: str) -> RemoteSource:
+        return RemoteSource(joined(self._url, relative), cache=self._cache)
+
+    def _is_there(self, name: str) -> bool:
+        if name in self._coming:
+            return True
+        try:
+            RemoteObject(joined(self._url, name), 1).size  # noqa: B018 - a byte, since not every server answers HEAD
+        except RemoteError as error:
+            if str(error).endswith((MISSING, "access is denied")):
+                return False
+            raise
+        return True
 
 
 class RemoteSource(Source):
     """One object at a URL."""
 
+    far = True
+
     def __init__(self, url: str, *, cache: RangeCache | None = None) -> None:
-        self.name = _without_secrets(url)
-        self._url = url
-        self._store, self._path = _store_of(url)
-        self._cache = cache
+        self.name = shown(url)
+        self.url = url
+        self._object = RemoteObject(url, _HEAD, cache)
+        self._siblings = _Siblings(url, cache)
+        self.size = self._object.size
+        self._kept = Kept(_KEPT)
         self._lock = threading.Lock()
-        self._spans: OrderedDict[int, bytes] = OrderedDict()  # start -> bytes, least recently used first
         self._closed_flag = False
-        self.requests = 0  # sent so far, and the bytes that came
-        self.received = 0
-        head = self._attempt(lambda: self._get({"range": (0, _HEAD)}))
-        self._tag = head["meta"].get("e_tag")
-        self._modified = str(head["meta"].get("last_modified"))
-        self.size = int(head["meta"]["size"])
-        self._keep(0, head["data"])
+        self._next = self._streak = self._run = 0  # where the last read ended; reads and bytes that followed each other
+        self._kept.add(0, self._object.head, pin=True)
         if self.size > _HEAD:
-            self._keep(max(_HEAD, self.size - _TAIL), self._fetch(max(_HEAD, self.size - _TAIL), self.size))
+            start = max(_HEAD, self.size - _TAIL)
+            self._kept.add(start, self._object.fetch(start, self.size), pin=True)
+
+    @property
+    def requests(self) -> int:
+        """Requests sent so far."""
+        return self._object.requests
+
+    @property
+    def received(self) -> int:
+        """Bytes that came so far."""
+        return self._object.received
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return ("url", self._url, self._tag, self._modified, self.size)
+        return self._object.identity
 
     @property
     def lanes(self) -> int:
         return _LANES
 
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self.view(offset, size))
+
+    def view(self, offset: int, size: int) -> memoryview:
+        self._open(offset, size)
+        if not size:  # a zero-size tensor sends nothing
+            return memoryview(b"")
+        found = self._kept.find(offset, offset + size)
+        if found is not None:
+            self._follow(offset, size)
+            return found
+        if size <= _PIECE and self._kept.missing(offset, offset + size) == [(offset, offset + size)]:  # no copy
+            return self._fetch_one(offset, size)
+        buffer = memoryview(bytearray(size))
+        self.read_into(offset, buffer)
+        return buffer.toreadonly()
+
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        self._inside(offset, len(buffer))
-        if self._closed_flag:
-            raise self._closed()
-        if not buffer:  # a zero-size tensor sends nothing
-            return
-        offset, buffer = self._from_memory(offset, buffer)
-        if not buffer:
-            return
-        pieces = split(offset, offset + len(buffer), _PIECE)
+        self._open(offset, len(buffer))
+        missing = self._kept.copy(offset, buffer)
+        pieces = [piece for span in missing for piece in split(*span, _PIECE)]
         if len(pieces) == 1:
-            data = self._fetch(*pieces[0])
-            buffer[:] = data
-            if len(data) <= _PIECE // 2:
-                self._keep(offset, data)
+            start, stop = pieces[0]
+            buffer[start - offset : stop - offset] = self._fetch_one(start, stop - start)
             return
-        with ThreadPoolExecutor(_LANES, "holdall-fetch") as pool:
-            for (start, stop), data in zip(pieces, pool.map(lambda span: self._fetch(*span), pieces), strict=True):
-                buffer[start - offset : stop - offset] = data
+        self._follow(offset, len(buffer))
+        for (start, stop), data in zip(pieces, _lanes().map(lambda p: self._object.fetch(*p), pieces), strict=True):
+            buffer[start - offset : stop - offset] = data
+
+    def _fetch_one(self, offset: int, size: int) -> memoryview:
+        """One request; a run of reads that follow each other takes along what they would ask for next."""
+        streak, run = self._follow(offset, size)
+        ahead = size
+        if streak >= _STREAK and size <= _SMALL:
+            ahead = min(max(size, run), _PIECE, self.size - offset)
+            first = self._kept.missing(offset, offset + ahead)[0]
+            ahead = max(size, first[1] - offset)
+        data = self._object.fetch(offset, offset + ahead)
+        if size <= _SMALL:
+            self._kept.add(offset, data)
+        return data[:size]
+
+    def _follow(self, offset: int, size: int) -> tuple[int, int]:
+        with self._lock:
+            if 0 <= offset - self._next <= _GAP:
+                self._streak, self._run = self._streak + 1, self._run + size
+            else:
+                self._streak = self._run = 0
+            self._next = offset + size
+            return self._streak, self._run
+
+    def chunks(self, offset: int, size: int, chunk: int = CHUNK) -> Iterator[memoryview]:
+        """As any source, with several requests under way; none of them beyond the range."""
+        self._open(offset, size)
+        if size <= max(chunk, _SMALL) or not self._kept.missing(offset, offset + size):
+            yield from super().chunks(offset, size, chunk)
+            return
+        unit = chunk * max(1, CHUNK // chunk)
+        waiting = deque(split(offset, offset + size, unit))
+        coming: deque[Future[memoryview]] = deque()
+        try:
+            while waiting or coming:
+                while waiting and len(coming) < _LANES:
+                    coming.append(_lanes().submit(self._object.fetch, *waiting.popleft()))
+                data = coming.popleft().result()
+                for at in range(0, len(data), chunk):
+                    self._open(offset, 0)
+                    yield data[at : at + chunk]
+        finally:
+            for future in coming:
+                future.cancel()
 
     def prefetch(self, ranges: Iterable[Span]) -> None:
         """Fetch what is not here of ``ranges``, in few requests side by side, to be read soon after."""
-        wanted = [span for span in ranges if not self._holds(*span)]
-        plan = coalesce(wanted, gap=_GAP, most=_PIECE)
-        plan = [piece for span in plan for piece in split(*span, _PIECE)]
-        if sum(stop - start for start, stop in plan) > _KEPT:
-            return  # more than stays in memory: better read one by one
-        with ThreadPoolExecutor(_LANES, "holdall-fetch") as pool:
-            for (start, _), data in zip(plan, pool.map(lambda span: self._fetch(*span), plan), strict=True):
-                self._keep(start, data)
+        wanted = [gap for span in ranges if span[0] < span[1] for gap in self._kept.missing(*span)]
+        plan = [piece for span in coalesce(wanted, gap=_GAP, most=_PIECE) for piece in split(*span, _PIECE)]
+        plan = plan[: _KEPT // 2 // _PIECE] if _total(plan) > _KEPT // 2 else plan  # what comes later has no room
+        if len(plan) == 1:
+            self._kept.add(plan[0][0], self._object.fetch(*plan[0]))
+            return
+        for (start, _), data in zip(plan, _lanes().map(lambda span: self._object.fetch(*span), plan), strict=True):
+            self._kept.add(start, data)
+
+    def fetch(self, ranges: Iterable[Span]) -> Source:
+        self._open(0, 0)
+        wanted = [gap for span in ranges if span[0] < span[1] for gap in self._kept.missing(*span)]
+        plan = [piece for span in coalesce(wanted, gap=_GAP, most=_PIECE) for piece in split(*span, _PIECE)]
+        return _Fetched(self, [(start, _lanes().submit(self._object.fetch, start, stop)) for start, stop in plan])
+
+    def _open(self, offset: int, size: int) -> None:
+        self._inside(offset, size)
+        if self._closed_flag:
+            raise self._closed()
+
+    # -- the set ----------------------------------------------------------------------------------------------------
 
     def sibling(self, relative: str) -> Source:
-        """A member of the same set: below the same place, so on the same origin."""
-        contained(relative)
-        parts = urlsplit(self._url)
-        base = parts.path.rsplit("/", 1)[0]
-        url = urlunsplit((parts.scheme, parts.netloc, f"{base}/{relative}", "", ""))
-        source = RemoteSource(url, cache=self._cache)
-        source.member = relative
-        return source
+        return self._siblings.open(relative)
+
+    def expect(self, names: Iterable[str]) -> None:
+        self._siblings.expect(names)
+
+    def names(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self._siblings.names()})
+
+    def files(self) -> list[str]:
+        return self._siblings.names()
 
     def close(self) -> None:
         self._closed_flag = True
-        self._spans.clear()
+        self._kept.clear()
+        self._siblings.close()
 
-    # -- what is here already ---------------------------------------------------------------------------------------
 
-    def _keep(self, start: int, data: bytes) -> None:
+class _Fetched(Source):
+    """Some ranges of a source on their way into memory; everything else is asked of the source."""
+
+    far = True
+
+    def __init__(self, origin: Source, coming: list[tuple[int, Future[memoryview]]]) -> None:
+        self.name, self.size, self.member = origin.name, origin.size, origin.member
+        self._origin = origin
+        self._coming = coming
+        self._kept = Kept()
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return self._origin.identity
+
+    @property
+    def lanes(self) -> int:
+        return self._origin.lanes
+
+    def view(self, offset: int, size: int) -> memoryview:
+        self._inside(offset, size)
+        self._settle()
+        found = self._kept.find(offset, offset + size) if size else memoryview(b"")
+        if found is not None:
+            return found
+        buffer = memoryview(bytearray(size))
+        self.read_into(offset, buffer)
+        return buffer.toreadonly()
+
+    def read(self, offset: int, size: int) -> bytes:
+        return bytes(self.view(offset, size))
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        self._inside(offset, len(buffer))
+        self._settle()
+        for start, stop in self._kept.copy(offset, buffer):
+            self._origin.read_into(start, buffer[start - offset : stop - offset])
+
+    def _settle(self) -> None:
         with self._lock:
-            self._spans[start] = data
-            self._spans.move_to_end(start)
-            held = sum(len(kept) for kept in self._spans.values())
-            while held > _KEPT and len(self._spans) > 1:
-                _, dropped = self._spans.popitem(last=False)
-                held -= len(dropped)
+            while self._coming:
+                start, future = self._coming[-1]
+                self._kept.add(start, future.result())
+                self._coming.pop()
 
-    def _holds(self, start: int, stop: int) -> bool:
-        with self._lock:
-            return any(at <= start and stop <= at + len(data) for at, data in self._spans.items())
-
-    def _from_memory(self, offset: int, buffer: memoryview) -> tuple[int, memoryview]:
-        """Fill the front of ``buffer`` from what is here; what remains has to be fetched."""
-        with self._lock:
-            spans = list(self._spans.items())
-        progress = True
-        while buffer and progress:
-            progress = False
-            for at, data in spans:
-                if at <= offset < at + len(data):
-                    take = min(len(buffer), at + len(data) - offset)
-                    buffer[:take] = data[offset - at : offset - at + take]
-                    offset, buffer, progress = offset + take, buffer[take:], True
-        return offset, buffer
-
-    # -- requests ---------------------------------------------------------------------------------------------------
-
-    def _fetch(self, start: int, stop: int) -> bytes:
-        if self._cache is not None:
-            return self._cache.get(self.identity, start, stop, partial(self._request, start, stop))
-        return self._request(start, stop)
-
-    def _request(self, start: int, stop: int) -> bytes:
-        """One range of the object that was opened, or an error; never a mixture of two objects."""
-        options: dict[str, Any] = {"range": (start, stop)}
-        if self._tag and not self._tag.startswith("W/"):
-            options["if_match"] = self._tag
-        answer = self._attempt(lambda: self._get(options))
-        meta = answer["meta"]
-        changed = (meta.get("e_tag"), str(meta.get("last_modified")), int(meta["size"])) != (
-            self._tag, self._modified, self.size,
-        )  # fmt: skip
-        if changed:
-            raise FormatError(CHANGED.id, start, f"{self.name}: was replaced while it was open")
-        data: bytes = answer["data"]
-        if tuple(answer["range"]) != (start, stop) or len(data) != stop - start:
-            message = f"{self.name}: bytes {start}..{stop} were asked for, {len(data)} came for {answer['range']}"
-            raise FormatError(ANSWER.id, start, message)
-        return data
-
-    def _get(self, options: dict[str, Any]) -> dict[str, Any]:
-        import obstore
-
-        with self._lock:
-            self.requests += 1
-        answer = obstore.get(self._store, self._path, options=options)  # type: ignore[arg-type]  # a TypedDict
-        data = bytes(answer.bytes())
-        with self._lock:
-            self.received += len(data)
-        return {"meta": answer.meta, "range": answer.range, "data": data}
-
-    def _attempt(self, action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Try again after a passing failure, waiting a little longer each time."""
-        from obstore import exceptions
-
-        final = (
-            FileNotFoundError,
-            PermissionError,
-            exceptions.NotFoundError,
-            exceptions.PermissionDeniedError,
-            exceptions.UnauthenticatedError,
-        )
-        for attempt in range(_ATTEMPTS):
-            try:
-                return action()
-            except exceptions.PreconditionError:
-                raise FormatError(CHANGED.id, None, f"{self.name}: was replaced while it was open") from None
-            except final as error:
-                raise RemoteError(f"{self.name}: {_reason(error)}") from None
-            except Exception as error:
-                if "NotPartial" in str(error) or "not supported" in str(error):
-                    message = f"{self.name}: the server ignores byte ranges"
-                    raise FormatError(ANSWER.id, None, message) from None
-                if attempt == _ATTEMPTS - 1:
-                    raise RemoteError(f"{self.name}: {_reason(error)} (after {_ATTEMPTS} attempts)") from None
-                time.sleep(0.1 * 4**attempt)
-        raise AssertionError("unreachable")
+    def close(self) -> None:
+        for _, future in self._coming:
+            future.cancel()
 
 
-def _reason(error: Exception) -> str:
-    """The kind of failure, without what the library says around it: that may hold signed URLs."""
-    kinds = {
-        "FileNotFoundError": "is not there",
-        "NotFoundError": "is not there",
-        "PermissionError": "access is denied",
-        "PermissionDeniedError": "access is denied",
-        "UnauthenticatedError": "the credentials are refused",
-    }
-    kind = type(error).__name__
-    return kinds.get(kind, f"could not be read ({kind})")
+class RemoteFolder(Source):
+    """A folder at a URL: no bytes of its own, and its siblings are what it contains."""
+
+    is_folder = True
+    far = True
+    size = 0
+
+    def __init__(self, url: str, *, cache: RangeCache | None = None) -> None:
+        self.name = shown(url)
+        self.url = url if url.endswith("/") or "?" in url else url + "/"
+        self._siblings = _Siblings(self.url, cache)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return ("url folder", stable(self.url))
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        self._inside(offset, len(buffer))
+
+    def sibling(self, relative: str) -> Source:
+        return self._siblings.open(relative)
+
+    def expect(self, names: Iterable[str]) -> None:
+        self._siblings.expect(names)
+
+    def names(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self._siblings.names()})
+
+    def files(self) -> list[str]:
+        return self._siblings.names()
+
+    def close(self) -> None:
+        self._siblings.close()
 
 
-def _without_secrets(url: str) -> str:
-    """The URL as it may be shown: no user, no password, no query, which is where signatures are."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+def _total(spans: Iterable[Span]) -> int:
+    return sum(stop - start for start, stop in spans)
 
 
-def _store_of(url: str) -> tuple[Any, str]:
-    """The obstore store for a URL, and the object's path in it."""
-    try:
-        import obstore.store
-    except ImportError:
-        raise UnsupportedError("reading from URLs needs the extra 'remote': pip install 'holdall[remote]'") from None
-    from datetime import timedelta
+# -- threads: those of the process they are used in -------------------------------------------------------------------
 
-    store: Any = obstore.store  # its stubs have an overload for every option of every cloud
-    parts = urlsplit(url)
-    retry = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
-    scheme = parts.scheme.lower()
-    if scheme == "hf":
-        url, headers = _resolve_hub(url)
-        options = {**client_options(plain_http=False), "default_headers": headers}
-        return store.HTTPStore.from_url(url, client_options=options, retry_config=retry), ""
-    if scheme in ("http", "https"):
-        options = client_options(plain_http=scheme == "http")
-        return store.HTTPStore.from_url(url, client_options=options, retry_config=retry), ""
-    root = urlunsplit((scheme, parts.netloc, "", "", ""))
-    if scheme == "s3":
-        config = s3_config()
-        plain = config.get("endpoint", "").startswith("http://")
-        options = client_options(plain_http=plain)
-        made = store.S3Store(parts.netloc, config=config, client_options=options, retry_config=retry)
-        return made, parts.path.lstrip("/")
-    options = client_options(plain_http=False)
-    return store.from_url(root, client_options=options, retry_config=retry), parts.path.lstrip("/")
+_pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 
 
-def _resolve_hub(url: str) -> tuple[str, dict[str, str]]:
-    """``hf://owner/repo[@revision]/path/in/repo`` as the address that the hub's own library resolves it to."""
-    try:
-        from huggingface_hub import get_token, hf_hub_url
-    except ImportError:
-        raise UnsupportedError("hf:// URLs need the extra 'remote': pip install 'holdall[remote]'") from None
-    parts = urlsplit(url)
-    repo, _, file = parts.path.lstrip("/").partition("/")
-    repo, _, revision = repo.partition("@")
-    if not parts.netloc or not repo or not file:
-        raise UnsupportedError(f"a hub URL looks like hf://owner/repo/file, not {_without_secrets(url)}")
-    token = get_token()
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    return hf_hub_url(f"{parts.netloc}/{repo}", file, revision=revision or None), headers
+def _pool(name: str, threads: int) -> ThreadPoolExecutor:
+    key = (os.getpid(), name)
+    if key not in _pools:
+        _pools[key] = ThreadPoolExecutor(threads, f"holdall-{name}")
+    return _pools[key]
+
+
+def _lanes() -> ThreadPoolExecutor:
+    """For single requests, which wait for nothing but the server."""
+    return _pool("fetch", _LANES)
+
+
+def _members() -> ThreadPoolExecutor:
+    """For opening members of sets, which may wait for single requests."""
+    return _pool("member", _LANES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from holdall.formats.hf.index import HfNative, ShardedIndex, ShardMap, read_inde
 from holdall.formats.hf.layout import INDEX, INDEX_SUFFIX, SINGLE, SUFFIX, weights_of
 from holdall.formats.safetensors.read import PALETTE, Table, read_table
 from holdall.ledger import Ledger
-from holdall.metadata import Entry, Metadata
+from holdall.metadata import Assets, Entry, Metadata
 from holdall.model import ColumnTable, Model
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class _Reader:
         return Model(
             self._tensors(),
             metadata=self._metadata(),
-            assets=assets_of(self.source),
+            assets=Assets(partial(assets_of, self.source)) if self.source.far else assets_of(self.source),
             native=native,
             format="hf",
             sources=[self.source, *self.opened],
@@ -79,7 +80,8 @@ class _Reader:
         check, source = self.check, self.source
         if not source.is_folder:
             name = source.name.replace("\\", "/").rsplit("/", 1)[-1]
-            self.index = read_index(source, name, check)
+            if name.endswith(INDEX_SUFFIX):
+                self.index = read_index(source, name, check)
         else:
             name = self._start()
             if name.endswith(INDEX_SUFFIX):
@@ -87,7 +89,11 @@ class _Reader:
                     index = source.sibling(name)
                     self.opened.append(index)
                     self.index = read_index(index, name, check)
-        for file in [name] if self.index is None else self.index.files:
+        files = [name] if self.index is None else self.index.files
+        if len(files) > 1:
+            with check.scope():
+                source.expect(files)
+        for file in files:
             with check.scope(), self._inside(file):
                 member = source.sibling(file)
                 self.opened.append(member)
