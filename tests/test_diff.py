@@ -14,6 +14,7 @@ import holdall
 from holdall import oinf
 from holdall.diff import TensorDifference
 from holdall.model import Model
+from holdall.reports import difference_html
 from holdall.tensor import Tensor
 
 A = np.random.default_rng(0).standard_normal((64, 33)).astype(np.float32)
@@ -104,6 +105,17 @@ def test_blocks_of_different_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert item.distance is not None
     assert item.distance.count == A.size
     assert item.distance.rmse == pytest.approx(1, rel=1e-5)
+
+
+def test_the_page_is_whole_and_harmless() -> None:
+    a = Model([Tensor.of("layers.0.<b>w", A), Tensor.of("layers.1.w", A), Tensor.of("gone", A[:1])])
+    b = Model([Tensor.of("layers.0.<b>w", A + 1), Tensor.of("layers.1.w", A.astype(np.float16))])
+    page = difference_html(holdall.diff(a, b))
+    assert page.count("<circle") == 2
+    assert "&lt;b&gt;w" in page
+    assert "<b>" not in page
+    assert "only a" in page
+    assert "<script" not in page
 
 
 def test_the_command_exits_1_when_different(tmp_path: Path) -> None:
