@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,7 +21,7 @@ from holdall.source import CHUNK, Source
 
 __all__ = ["digest_ranges"]
 
-_LAG = 1  # pieces that are read but not yet hashed
+_FEW_CORES = 2  # are busy with the hash itself: a disk is then read in between
 
 
 def digest_ranges(
@@ -31,17 +32,10 @@ def digest_ranges(
     ``tick`` is told of every byte read.
     """
     running = RunningTaps(Plan(taps=list(taps)))
-    lagging: deque[Future[None]] = deque()
     with ThreadPoolExecutor(source.lanes, "holdall-read") as readers, HashThreads() as threads:
         for start, data in _read_ahead(source, list(_pieces(taps)), readers):
-            jobs = running.jobs(start, data)
-            if jobs:
-                lagging.append(threads.submit(jobs))
-            while len(lagging) > _LAG:
-                lagging.popleft().result()
+            threads.run(running.jobs(start, data))
             tick(len(data))
-        for done in lagging:
-            done.result()
     return {name: tap.result(_no_late, _no_reading) for name, tap in running.by_name.items()}
 
 
@@ -69,7 +63,7 @@ def _read_ahead(
     """The pieces through a ring of buffers, the next ones being read while one is in use."""
     largest = max((stop - start for start, stop in pieces), default=0)
     lanes = source.lanes
-    ring = [memoryview(bytearray(largest)) for _ in range(lanes + 1 + _LAG)]
+    ring = [memoryview(bytearray(largest)) for _ in range(lanes + 1)]
     reads: deque[Future[tuple[int, memoryview]]] = deque()
 
     def fill(number: int) -> tuple[int, memoryview]:
@@ -78,6 +72,9 @@ def _read_ahead(
         source.read_into(start, window)
         return start, window
 
+    if lanes <= _FEW_CORES and (os.cpu_count() or 1) <= _FEW_CORES:
+        yield from map(fill, range(len(pieces)))
+        return
     try:
         for number in range(len(pieces)):
             reads.append(pool.submit(fill, number))

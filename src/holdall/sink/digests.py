@@ -228,12 +228,14 @@ class HashThreads:
 
     def submit(self, jobs: Sequence[Callable[[], None]]) -> Future[None]:
         """Have ``jobs`` done; the chunk they look at must stay as it is until then."""
-        return self._order.submit(self._run, jobs)
+        return self._order.submit(self.run, jobs)
 
-    def _run(self, jobs: Sequence[Callable[[], None]]) -> None:
+    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Do ``jobs`` now, one of them here and the others beside it."""
         others = [self._pool.submit(job) for job in jobs[1:]]
         try:
-            jobs[0]()
+            for job in jobs[:1]:
+                job()
         finally:
             wait(others)
         for done in others:
