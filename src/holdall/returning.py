@@ -19,6 +19,7 @@ from holdall.tensor import Tensor
 if TYPE_CHECKING:
     from holdall.format import Format, Holds
     from holdall.limits import Limits
+    from holdall.source import Source
 
 __all__ = ["carried_entries", "original_model", "original_plan", "same_on_return"]
 
@@ -95,15 +96,25 @@ def same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tens
     """Whether the source's own writer, given what the target can hold, would make the same file again.
 
     Compared without reading payloads: the pieces between them, and where the payloads would be. Formats with
-    checksums or several files count as different.
+    checksums or several files count as different, and so do those whose writer keeps the order that it is given: many
+    a target sorts.
     """
     source = model.sources[0]
     if source.is_folder or len(model.sources) > 1:
         return False
     own = registry.find(model.format or "")
     bare = [Tensor(form.name, form.dtype, form.shape, form.payload) for form in travelling.values()]
+    entries = [Entry(key, value) for key, value in expressed.metadata.items()]
+    return all(
+        _makes(own, Model(bare[::turn], metadata=Metadata(entries[::turn])), source)
+        for turn in ((1, -1) if max(len(bare), len(entries)) > 1 else (1,))
+    )
+
+
+def _makes(own: Format, model: Model, source: Source) -> bool:
+    """Whether the format's writer would make ``source`` of ``model``."""
     try:
-        plan = own.plan(Model(bare, metadata=Metadata(dict(expressed.metadata))), own.settings({}))
+        plan = own.plan(model, own.settings({}))
     except HoldallError:
         return False
     if not isinstance(plan, Plan) or plan.taps or plan.size != source.size:

@@ -43,6 +43,7 @@ class Gguf(Format):
     name = "gguf"
     title = "GGUF"
     suffixes = (".gguf",)
+    defers_documents = True  # a vocabulary is decoded when it is asked for
     holds = Holds(
         dtypes=frozenset([*PLAIN.values(), *(blocks.name for blocks in BLOCKS.values())]),
         max_rank=MAX_DIMS,

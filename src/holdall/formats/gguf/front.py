@@ -35,7 +35,7 @@ class Front:
             self.check.fail(rules.END, at, f"gguf: {what} runs past the end of the file at {self.size}")
         self.check.limit("index_bytes", end, at, "gguf: bytes of header")
         held = len(self.data)
-        wanted = min(self.size, max(end, min(_GROWTH * held, self.check.limits.index_bytes), _FIRST))
+        wanted = min(self.size, max(end, min(max(_FIRST, _GROWTH * held), self.check.limits.index_bytes)))
         self.data += self.source.read(held, wanted - held)
 
     def scan(self, layout: Layout, start: int, count: int, what: str, longest: int) -> Columns:

@@ -4,7 +4,7 @@
  * Every value is a product, or a product and one addition or subtraction, each rounded by itself. Where a block has a
  * scale and an offset and the offset is NaN, the scale counts as 0: of two NaNs a processor passes on the one that the
  * compiler happened to put first, and so no operation here ever meets two. */
-#include "quant.h"
+#include "lanes.h"
 #include "simd.h"
 
 enum { SMALL = 32, LARGE = 256, CHUNK = 32, CHUNKS = LARGE / CHUNK, HALF_CHUNK = 16, SCALE_BYTES = 12 };
@@ -31,8 +31,10 @@ INLINE void nibbles(const uint8_t *at, uint8_t codes[SMALL])
 {
     uint8_t packed[SMALL / 2];
     memcpy(packed, at, sizeof packed);
+    KEEP_LOOP
     for (int i = 0; i < SMALL / 2; i++)
         codes[i] = packed[i] & 15;
+    KEEP_LOOP
     for (int i = 0; i < SMALL / 2; i++)
         codes[i + SMALL / 2] = packed[i] >> 4;
 }
@@ -42,8 +44,10 @@ INLINE void fifth_bits(const uint8_t *at, uint8_t codes[SMALL])
 {
     const uint32_t word = *(const u32_any *)at;
     uint8_t spread[SMALL];
+    KEEP_LOOP
     for (int i = 0; i < SMALL; i++)
         spread[i] = (uint8_t)(word >> (i & 24));
+    KEEP_LOOP
     for (int i = 0; i < SMALL; i++)
         codes[i] |= (spread[i] & (1 << (i & 7))) ? 16 : 0;
 }
@@ -56,12 +60,14 @@ INLINE void scaled(const uint8_t *codes, int count, int middle, float scale, f32
 
 INLINE void raised(const uint8_t *codes, int count, float scale, float offset, f32_any *out)
 {
+    KEEP_LOOP
     for (int i = 0; i < count; i++)
         out[i] = scale * (float)codes[i] + offset;
 }
 
 INLINE void lowered(const uint8_t *codes, int count, float scale, float offset, f32_any *out)
 {
+    KEEP_LOOP
     for (int i = 0; i < count; i++)
         out[i] = scale * (float)codes[i] - offset;
 }
