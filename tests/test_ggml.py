@@ -21,9 +21,8 @@ from holdall.tensor import Tensor
 from holdall.testing.recording import RecordingSource
 
 NATIVE = [blocks for blocks in BLOCKS.values() if blocks.id in (2, 3, 6, 7, 8, 10, 11, 12, 13, 14)]
-PACKAGE_ONLY = [
-    blocks for blocks in BLOCKS.values() if blocks not in NATIVE and blocks.title not in ("Q8_1", "Q8_K", "Q1_0")
-]
+UNDECODED = ("Q8_1", "Q8_K", "Q1_0")
+PACKAGE_ONLY = [blocks for blocks in BLOCKS.values() if blocks not in NATIVE and blocks.title not in UNDECODED]
 NAMED = {"ids": lambda blocks: blocks.title}
 
 
@@ -97,7 +96,7 @@ def test_the_package_decodes_the_rest(blocks: Blocks) -> None:
     assert same(decoded(blocks, stored), oracle(stored, blocks))
 
 
-@pytest.mark.parametrize("title", ["Q8_1", "Q8_K", "Q1_0"])
+@pytest.mark.parametrize("title", UNDECODED)
 def test_what_nobody_decodes_is_refused_in_words(title: str) -> None:
     blocks = by_name(f"ggml.{title.lower()}")
     with pytest.raises(UnsupportedError, match="raw"):

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[str, bytes]] = {
     "array-2^63-arrays": ("gguf.array.count", file((entry("a", ARRAY, array(ARRAY, HUGE, bytes(12))),))),
     "array-count": ("gguf.array.count", file((entry("a", ARRAY, array(5, 10, bytes(36))),))),
     "array-string-end": ("gguf.table.end", file((entry("a", ARRAY, array(STRING, 2, text("ab") + b"\xff" * 8)),))),
-    "array-strings-utf8": ("gguf.metadata.utf8", file((entry("a", ARRAY, array(STRING, 2, text("a") + text(b"\x80"))),))),
+    "strings-utf8": ("gguf.metadata.utf8", file((entry("a", ARRAY, array(STRING, 2, text("a") + text(b"\x80"))),))),
     "array-depth": ("core.limit", file((entry("a", ARRAY, nested(200)),))),
     "array-inner-type": ("gguf.array.type", file((entry("a", ARRAY, array(ARRAY, 1, array(77, 0, b""))),))),
     "array-inner-count": ("gguf.array.count", file((entry("a", ARRAY, array(ARRAY, 1, array(0, HUGE, b""))),))),

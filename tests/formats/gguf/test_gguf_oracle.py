@@ -32,6 +32,11 @@ VALUES: dict[str, tuple[str, Any]] = {
 }  # fmt: skip
 
 
+def their_name(kind: str) -> str:
+    whole = {"bool": "BOOL", "string": "STRING"}.get(kind)
+    return whole or {"u": "UINT", "i": "INT", "f": "FLOAT"}[kind[0]] + kind[1:]
+
+
 def oracle_bytes(tensor: Any) -> bytes:
     return np.ascontiguousarray(tensor.data).tobytes()
 
@@ -106,11 +111,9 @@ def test_metadata_of_every_kind_passes_both_ways(tmp_path: Path) -> None:
     holdall.save(path, Model([], metadata=Metadata(entries)))
     fields = gguf.GGUFReader(path).fields
     assert [key for key in fields if not key.startswith("GGUF.")] == list(VALUES)
-    names = {"u": "UINT", "i": "INT", "f": "FLOAT"}
     for key, (kind, value) in VALUES.items():
         plain = kind.removeprefix("array:")
-        expected = {"bool": "BOOL", "string": "STRING"}.get(plain) or names[plain[0]] + plain[1:]
-        assert fields[key].types[-1].name == expected
+        assert fields[key].types[-1].name == their_name(plain)
         assert fields[key].contents() == (value.tolist() if isinstance(value, np.ndarray) else value)
     with holdall.open(path) as model:
         same_values(model.metadata)
@@ -130,10 +133,7 @@ def test_metadata_of_the_package_is_read_by_kind(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "test")
     for key, (kind, value) in VALUES.items():
         plain = kind.removeprefix("array:")
-        tag = {"bool": "BOOL", "string": "STRING"}.get(plain) or {"u": "UINT", "i": "INT", "f": "FLOAT"}[
-            plain[0]
-        ] + plain[1:]
-        tag = gguf.GGUFValueType[tag]
+        tag = gguf.GGUFValueType[their_name(plain)]
         if kind.startswith("array:"):
             items = value.tolist() if isinstance(value, np.ndarray) else value
             writer.add_key_value(key, items, gguf.GGUFValueType.ARRAY, sub_type=tag)
