@@ -83,9 +83,29 @@ class Ledger:
             ends = np.append(columns.starts[1:], np.uint64(columns.whole)) if len(columns) else columns.starts
         self._add("table", layout.name, columns.starts, ends - columns.starts, layout, label)
 
+    def scattered(
+        self,
+        layout: Layout,
+        starts: NDArray[np.uint64],
+        sizes: NDArray[np.uint64],
+        label: Callable[[int], str] | None = None,
+    ) -> None:
+        """Records of one layout at places of their own, such as the headers before each entry of an archive."""
+        self._add("table", layout.name, starts, sizes, layout, label)
+
     def region(self, name: str, start: int, size: int) -> None:
         """A stretch of bytes without fields: a string table, a JSON document, reserved bytes."""
         self._add("region", name, [start], [size], None, None)
+
+    def regions(
+        self,
+        name: str,
+        starts: NDArray[np.uint64] | list[int],
+        sizes: NDArray[np.uint64] | list[int],
+        label: Callable[[int], str] | None = None,
+    ) -> None:
+        """Many stretches of one kind."""
+        self._add("region", name, starts, sizes, None, label)
 
     def payloads(
         self,

@@ -53,6 +53,8 @@ BUILT_IN: tuple[Row, ...] = (
     Row("gguf", "holdall.formats.gguf", (".gguf",), b"GGUF"),
     Row("aeroset", "holdall.formats.aeroset", (".aeroset",), folder=True),
     Row("safetensors", "holdall.formats.safetensors", (".safetensors",)),
+    Row("torch", "holdall.formats.torch", (".pt", ".pth", ".ckpt")),
+    Row("npz", "holdall.formats.npz", (".npz",)),
     Row("hf", "holdall.formats.hf", (".safetensors.index.json",), folder=True),
 )
 

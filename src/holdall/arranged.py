@@ -1,0 +1,90 @@
+"""Elements that a file stores in another order or byte order than a tensor has them: put right when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from holdall.payload import Made, Payload
+from holdall.source import CHUNK
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Arrangement", "contiguous_strides", "reach"]
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of an array whose last axis runs fastest.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many elements from the first one on an array of non-negative strides touches.
+
+    >>> reach((2, 3), (1, 2)), reach((5, 0), (9, 9))
+    (6, 0)
+    """
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How elements lie in a payload: ``strides`` and ``first`` count elements of ``width`` bytes.
+
+    ``swap`` is the width of the numbers whose bytes are the wrong way round, 0 when none are. The caller has made
+    sure that all of it lies inside the payload.
+    """
+
+    stored: Payload
+    width: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    first: int = 0
+    swap: int = 0
+
+    def payload(self) -> Made:
+        """The elements in order, as little-endian bytes, made when asked for."""
+        return Made(prod(self.shape) * self.width, self._blocks)
+
+    def _blocks(self) -> Iterator[memoryview]:
+        import numpy as np
+
+        count = prod(self.shape)
+        if not count:
+            return
+        start = self.first * self.width
+        data = self.stored.part(start, start + reach(self.shape, self.strides) * self.width)
+        flat = np.frombuffer(data, np.uint8)
+        steps = (*(stride * self.width for stride in self.strides), 1)
+        grid = np.lib.stride_tricks.as_strided(flat, (*self.shape, self.width), steps, writeable=False)
+        yield from self._rows(grid)
+
+    def _rows(self, grid: NDArray[np.uint8]) -> Iterator[memoryview]:
+        """Some rows of the first axis at a time; what one row is too large for is taken apart further."""
+        import numpy as np
+
+        row = grid[0].size if grid.ndim > 1 else 1
+        if grid.ndim > 1 and row > CHUNK:
+            for part in grid:
+                yield from self._rows(part)
+            return
+        step = max(1, CHUNK // max(row, 1)) if grid.ndim > 1 else grid.shape[0]
+        for start in range(0, grid.shape[0], step):
+            block = np.ascontiguousarray(grid[start : start + step]).reshape(-1)
+            if self.swap > 1:
+                block = np.ascontiguousarray(block.reshape(-1, self.swap)[:, ::-1]).reshape(-1)
+            yield block.data

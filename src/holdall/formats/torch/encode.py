@@ -1,0 +1,168 @@
+"""Pickles of protocol 2 with few opcodes, as ``torch.load(weights_only=True)`` takes them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from holdall.formats.torch.layout import STORAGE_OF, TYPE_OF
+
+__all__ = ["Pickler", "breach"]
+
+_BATCH = 1000  # items that wait on a reader's stack at a time
+_LONG = 64  # bytes of an integer
+_KEY = 1 << 60
+_NESTING = 64
+
+
+class Pickler:
+    """Appends opcodes; globals and the words that every tensor repeats are written once and remembered."""
+
+    def __init__(self) -> None:
+        self._out = bytearray(b"\x80\x02")
+        self._memo: dict[str, int] = {}
+
+    def finish(self) -> bytes:
+        """The whole pickle."""
+        self._out += b"."
+        return bytes(self._out)
+
+    def begin_dict(self) -> None:
+        """An empty OrderedDict."""
+        self._global("collections", "OrderedDict")
+        self._out += b")R"
+
+    def set_items(self, count: int, item: Any) -> None:
+        """``count`` items on the dict; ``item(n)`` writes key and value."""
+        for start in range(0, count, _BATCH):
+            self._out += b"("
+            for number in range(start, min(start + _BATCH, count)):
+                item(number)
+            self._out += b"u"
+
+    def build(self, state: Mapping[str, Any]) -> None:
+        """Attributes of the object that was written last."""
+        self.value(dict(state))
+        self._out += b"b"
+
+    def tensor(self, key: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], elements: int) -> None:
+        """A tensor that is the whole of the storage ``key``; an untyped storage counts bytes in ``elements``."""
+        typed = dtype in STORAGE_OF
+        self._global("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
+        self._out += b"(("
+        self._word("storage")
+        if typed:
+            self._global("torch", STORAGE_OF[dtype])
+        else:
+            self._global("torch.storage", "UntypedStorage")
+        self.value(key)
+        self._word("cpu")
+        self.value(elements)
+        self._out += b"tQ"
+        self.value(0)
+        self.value(shape)
+        self.value(strides)
+        self._out += b"\x89"  # no gradient
+        self.begin_dict()
+        if not typed:
+            self._global("torch", TYPE_OF[dtype])
+        self._out += b"tR"
+
+    def value(self, value: Any) -> None:
+        """A plain value that :func:`breach` has nothing against."""
+        out = self._out
+        match value:
+            case None:
+                out += b"N"
+            case bool():
+                out += b"\x88" if value else b"\x89"
+            case int():
+                out += _int(value)
+            case float():
+                out += b"G" + struct.pack(">d", value)
+            case str():
+                out += _text(value)
+            case bytes():
+                self._global("_codecs", "encode")
+                out += _text(value.decode("latin-1")) + _text("latin1") + b"\x86R"
+            case list():
+                out += b"]"
+                for start in range(0, len(value), _BATCH):
+                    out += b"("
+                    for item in value[start : start + _BATCH]:
+                        self.value(item)
+                    out += b"e"
+            case tuple():
+                out += b"(" if value else b")"
+                for item in value:
+                    self.value(item)
+                out += b"t" if value else b""
+            case _:
+                out += b"}"
+                pairs = list(value.items())
+
+                def put(number: int) -> None:
+                    self.value(pairs[number][0])
+                    self.value(pairs[number][1])
+
+                self.set_items(len(pairs), put)
+
+    def _global(self, module: str, name: str) -> None:
+        self._remembered(f"{module} {name}", f"c{module}\n{name}\n".encode())
+
+    def _word(self, word: str) -> None:
+        self._remembered(word, _text(word))
+
+    def _remembered(self, key: str, written: bytes) -> None:
+        known = self._memo.get(key)
+        if known is not None:
+            self._out += b"h" + bytes([known])
+            return
+        self._memo[key] = len(self._memo)
+        self._out += written + b"q" + bytes([self._memo[key]])
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return b"X" + len(data).to_bytes(4, "little") + data
+
+
+def _int(value: int) -> bytes:
+    if 0 <= value < 256:
+        return b"K" + bytes([value])
+    if 0 <= value < 1 << 16:
+        return b"M" + value.to_bytes(2, "little")
+    if -(1 << 31) <= value < 1 << 31:
+        return b"J" + value.to_bytes(4, "little", signed=True)
+    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def breach(value: Any, depth: int = 0) -> str | None:
+    """Why ``value`` cannot be written; None when it can.
+
+    >>> breach({"a": [1, None, (2.5, b"x")]}), breach({1.5: 2})
+    (None, 'a key is a float, not text or int')
+    """
+    if depth > _NESTING:
+        return "is nested too deeply"
+    match value:
+        case None | bool() | float() | bytes():
+            return None if type(value) in (type(None), bool, float, bytes) else f"is a {type(value).__name__}"
+        case int():
+            return None if value.bit_length() < 8 * _LONG else f"an integer of {value.bit_length()} bits is too long"
+        case str():
+            try:
+                return None if len(value.encode()) < 1 << 32 else "is a text above 4 GiB"
+            except UnicodeEncodeError:
+                return f"{value[:50]!r} holds half of a surrogate pair, which is no text"
+        case list() | tuple():
+            return next(filter(None, (breach(item, depth + 1) for item in value)), None)
+        case dict():
+            for key in value:
+                if not isinstance(key, str) and (type(key) is not int or not -_KEY < key < _KEY):
+                    return f"a key is a {type(key).__name__}, not text or int"
+            return next(filter(None, (breach(part, depth + 1) for pair in value.items() for part in pair)), None)
+        case _:
+            return f"is a {type(value).__name__}, not a plain value"

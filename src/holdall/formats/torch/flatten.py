@@ -1,0 +1,116 @@
+"""The content of a pickle as tensors with dotted names, and the plain rest as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdall.check import Check
+from holdall.formats.torch import rules
+from holdall.formats.torch.content import Global, Ordered, Storage, TensorRef
+from holdall.limits import Limits
+from holdall.metadata import Entry
+
+__all__ = ["ATTRIBUTE", "KIND", "LONE", "METADATA", "Content", "flatten"]
+
+LONE = "tensor"  # what the one tensor of a file without containers is called
+KIND = "pickle"  # of metadata that is a value among the tensors, or in the attribute METADATA
+ATTRIBUTE = "attribute"  # of metadata that is an attribute of an OrderedDict
+METADATA = "metadata"  # the attribute in which holdall writes metadata
+
+_FLOOR = 1 << 20
+
+
+class Content:
+    """What :func:`flatten` finds: ``tensors`` by name, and ``entries`` of metadata."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, TensorRef] = {}
+        self.entries: list[Entry] = []
+
+
+def flatten(root: Any, size: int, at: int, check: Check) -> Content:
+    """``root`` taken apart. ``size`` is that of its pickle: values that are remembered and used again many times may
+    not grow beyond a multiple of it."""
+    walk = _Walk(size, at, check)
+    found = walk.content
+    if isinstance(root, TensorRef):
+        found.tensors[LONE] = root
+    elif isinstance(root, (dict, list, tuple)):
+        walk.inside(root, "", 0)
+    else:
+        found.entries.append(Entry("value", walk.plain(root, 0), KIND))
+    check.limit("tensors", len(found.tensors), at, "torch: tensors")
+    return found
+
+
+class _Walk:
+    def __init__(self, size: int, at: int, check: Check) -> None:
+        limits: Limits = check.limits
+        self.content = Content()
+        self._left = limits.decompression_ratio * size + _FLOOR
+        self._at = at
+        self._check = check
+        self._depth = limits.nesting
+        self._bare: dict[int, bool] = {}  # containers by identity: whether no tensor is inside
+
+    def _spend(self, weight: int, depth: int) -> None:
+        self._left -= weight
+        if self._left < 0 or depth > self._depth:
+            what = "is nested too deeply" if depth > self._depth else "repeats what it remembers beyond all measure"
+            self._check.fail(rules.SIZE, self._at, f"torch: the content {what}")
+
+    def inside(self, container: Any, prefix: str, depth: int) -> None:
+        """Tensors and plain values of a container that holds tensors somewhere, or of the outermost one."""
+        pairs: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, value in pairs:
+            name = f"{prefix}{key}"
+            self._spend(1 + len(name), depth)
+            if isinstance(value, TensorRef):
+                if name in self.content.tensors:
+                    self._check.fail(rules.DUPLICATE, value.at, f"torch: two tensors would be called {name!r}")
+                self.content.tensors[name] = value
+            elif isinstance(value, (dict, list, tuple)) and not self._plain_only(value, depth + 1):
+                self.inside(value, name + ".", depth + 1)
+            else:
+                self.content.entries.append(Entry(name, self.plain(value, depth + 1), KIND))
+        if isinstance(container, Ordered):
+            self._attributes(container, prefix)
+
+    def _attributes(self, container: Ordered, prefix: str) -> None:
+        """What is set on an OrderedDict: the versions of modules, and on the outermost one what holdall wrote."""
+        for name, value in container.attributes.items():
+            own = name == METADATA and isinstance(value, dict) and all(isinstance(key, str) for key in value)
+            if own and not prefix:
+                self.content.entries += [Entry(key, self.plain(item, 1), KIND) for key, item in value.items()]
+            else:
+                self.content.entries.append(Entry(prefix + name, self.plain(value, 1), ATTRIBUTE))
+
+    def _plain_only(self, value: Any, depth: int) -> bool:
+        """Whether no tensor is inside ``value``; settled once for each container, however often it is used."""
+        if not isinstance(value, (dict, list, tuple)):
+            return not isinstance(value, TensorRef)
+        known = self._bare.get(id(value))
+        if known is not None:
+            return known
+        self._spend(1, depth)
+        self._bare[id(value)] = True  # a container inside itself: the depth says so later
+        items = value.values() if isinstance(value, dict) else value
+        bare = all(self._plain_only(item, depth + 1) for item in items)
+        self._bare[id(value)] = bare
+        return bare
+
+    def plain(self, value: Any, depth: int) -> Any:
+        """A copy of a value that holds no tensor."""
+        self._spend(1 + len(value) if isinstance(value, (str, bytes)) else 1, depth)
+        if value is None or isinstance(value, (bool, int, float, str, bytes)):
+            return value
+        if isinstance(value, dict):
+            return {key: self.plain(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            made = [self.plain(item, depth + 1) for item in value]
+            return made if isinstance(value, list) else tuple(made)
+        if not isinstance(value, Global):
+            what = "a storage" if isinstance(value, Storage) else f"a {type(value).__name__}"
+            self._check.fail(rules.VALUE, self._at, f"torch: {what} stands where a plain value is expected")
+        return str(value)

@@ -1,0 +1,73 @@
+"""Deflated entries of an archive: inflated when asked for, never beyond the size they state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from holdall.errors import FormatError
+from holdall.payload import Payload, Range
+from holdall.source import CHUNK
+from holdall.ziplayout import DEFLATE
+
+__all__ = ["Inflated", "read_part"]
+
+
+class Inflated(Payload):
+    """What a deflated range inflates to: exactly ``size`` bytes, or an error."""
+
+    __slots__ = ("_place", "_what", "size")
+
+    def __init__(self, place: Range, size: int, what: str) -> None:
+        self.size = size
+        self._place = place
+        self._what = what
+
+    def part(self, start: int, stop: int) -> memoryview:
+        kept = bytearray()
+        at = 0
+        for piece in self._pieces(min(CHUNK, max(stop, 4096))):
+            kept += piece[max(0, start - at) : max(0, stop - at)]
+            at += len(piece)
+            if at >= stop < self.size:  # who asks for the front does not pay for the rest
+                break
+        return memoryview(bytes(kept))
+
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        pending = bytearray()
+        for made in self._pieces(CHUNK):
+            pending += made
+            while len(pending) >= piece:
+                yield memoryview(bytes(pending[:piece]))
+                del pending[:piece]
+        if pending:
+            yield memoryview(bytes(pending))
+
+    def _pieces(self, step: int) -> Iterator[bytes]:
+        """All of it in order, ``step`` bytes at a time."""
+        decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+        left = self.size
+        for stored in self._place.chunks(step):
+            feed: bytes | memoryview = stored
+            while feed and not decoder.eof:
+                try:
+                    made = decoder.decompress(feed, min(step, left) or 1)
+                except zlib.error as error:
+                    raise self._broken(str(error)) from None
+                if len(made) > left:
+                    raise self._broken(f"it inflates to more than the {self.size} bytes stated")
+                left -= len(made)
+                feed = decoder.unconsumed_tail
+                yield made
+        if left or not decoder.eof or decoder.unused_data:
+            raise self._broken(f"{self.size - left} bytes came where {self.size} are stated")
+
+    def _broken(self, why: str) -> FormatError:
+        return FormatError(DEFLATE.id, self._place.offset, f"{self._what}: {why}")
+
+
+def read_part(payload: Payload, start: int, stop: int) -> bytes:
+    """Some bytes of an entry by positioned reads: for what is parsed, and not kept as a view."""
+    if isinstance(payload, Range):
+        return payload.source.read(payload.offset + start, stop - start)
+    return bytes(payload.part(start, stop))
