@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, list[str]] = {
     "open_safetensors": ["--tensors", "20000", "--rounds", "2"],
     "open_embd_gptrs": ["--tensors", "20000"],
     "convert": ["--gb", "0.5", "--rounds", "1"],
+    "diff": ["--gb", "0.5", "--rounds", "1"],
     "aero": ["--quick"],
     "quant": ["--rows", "1024", "--rounds", "2"],
 }

@@ -181,7 +181,14 @@ def _same_bytes(a: Tensor, b: Tensor) -> bool:
     known = a.digest(), b.digest()
     if known[0] is not None and known[0] == known[1]:
         return True  # both files state the same hash of their bytes
-    return all(x == y for x, y in zip(a.payload.chunks(), b.payload.chunks(), strict=True))
+    return all(_equal(x, y) for x, y in zip(a.payload.chunks(), b.payload.chunks(), strict=True))
+
+
+def _equal(x: memoryview, y: memoryview) -> bool:
+    """As ``x == y``, which goes byte by byte through Python objects: eight bytes at a time."""
+    whole = len(x) // 8 * 8
+    words = np.frombuffer(x[:whole], np.uint64), np.frombuffer(y[:whole], np.uint64)
+    return bool(np.array_equal(*words)) and bytes(x[whole:]) == bytes(y[whole:])
 
 
 def _distance(a: Tensor, b: Tensor) -> Distance:
