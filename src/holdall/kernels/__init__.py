@@ -15,6 +15,8 @@ try:
     if os.environ.get("HOLDALL_NATIVE") == "0":
         raise ImportError("switched off by HOLDALL_NATIVE=0")
     from ._native import (
+        add_norm,
+        bias_gelu,
         blake3_16,
         distance,
         fnv1a,
@@ -30,6 +32,7 @@ try:
         pack,
         scan,
         simd_level,
+        softmax,
         texts,
         unpack,
         widen,
@@ -37,6 +40,7 @@ try:
 
     NATIVE = True
 except ImportError:
+    from .encoder_reference import add_norm, bias_gelu, softmax
     from .ggml_reference import ggml_decode
     from .json_reference import json_records, json_tape, json_uints, json_words
     from .msgpack_reference import msgpack_dims, msgpack_table, msgpack_walk
@@ -46,5 +50,6 @@ except ImportError:
 
 __all__ = ["NATIVE", "blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 __all__ += ["ggml_decode"]
+__all__ += ["add_norm", "bias_gelu", "softmax"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
 __all__ += ["msgpack_dims", "msgpack_table", "msgpack_walk"]
