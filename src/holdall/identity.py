@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
     from holdall.tensor import Tensor
 
-__all__ = ["Identities", "base_id", "base_ids", "flatten", "name_breach", "nest", "param_key", "param_keys"]
+__all__ = ["Identities", "base_id", "base_ids", "derived_key", "flatten", "name_breach", "nest", "param_key"]
+__all__ += ["param_keys"]
 
 _TAG = b"gpt-rs:param-key:v1"
+_DERIVED_TAG = b"holdall:derived-key:v1"
 _U128 = 1 << 128
 _LOW = (1 << 64) - 1
 
@@ -63,6 +65,18 @@ def param_keys(namespace: int, base_ids: Sequence[int]) -> list[int]:
     head = _TAG + namespace.to_bytes(16, "little")
     data = b"".join([head + id.to_bytes(16, "little") for id in base_ids])
     return _hashed(data, [len(head) + 16] * len(base_ids), len(base_ids))
+
+
+def derived_key(key: int, form: str) -> int:
+    """The key of a form made from the parameter ``key``: transposed, cast, packed, whatever ``form`` names.
+
+    >>> derived_key(1, "f32.T") == derived_key(1, "f32.T") != derived_key(1, "f32")
+    True
+    """
+    if not 0 <= key < _U128:
+        raise ContentError(f"{key} is not a number of 128 bits")
+    data = _DERIVED_TAG + key.to_bytes(16, "little") + form.encode("utf-8", "surrogatepass")
+    return _hashed(data, [len(data)], 1)[0]
 
 
 def _hashed(data: bytes, sizes: Iterable[int], count: int) -> list[int]:
