@@ -41,9 +41,10 @@ _HOMES = {
     "ClosedError": "holdall.errors:ClosedError",
     "MissingError": "holdall.errors:MissingError",
     "Vocab": "holdall.vocab:Vocab",
+    "ParamStore": "holdall.params:ParamStore",
 }
 
-_MODULES = ("identity", "oinf", "profiles", "quant", "testing")
+_MODULES = ("identity", "oinf", "profiles", "quant", "runtime", "testing")
 
 __all__ = [
     "ClosedError",
@@ -58,6 +59,7 @@ __all__ = [
     "Limits",
     "MissingError",
     "Model",
+    "ParamStore",
     "Report",
     "Tensor",
     "UnsupportedError",
@@ -72,13 +74,14 @@ __all__ = [
     "open",
     "profiles",
     "quant",
+    "runtime",
     "save",
     "testing",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from holdall import identity, oinf, profiles, quant, testing
+    from holdall import identity, oinf, profiles, quant, runtime, testing
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
@@ -96,6 +99,7 @@ if TYPE_CHECKING:
     )
     from holdall.limits import Limits
     from holdall.model import Model
+    from holdall.params import ParamStore
     from holdall.tensor import Tensor
     from holdall.vocab import Vocab
 

@@ -101,17 +101,26 @@ def _rich_table(headers: Sequence[str], rows: list[list[str]], right: Sequence[s
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Progress | None]:
-    """A bar on stderr while something long runs; None when nobody looks at stderr."""
+def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
+    """A bar on stderr while something long runs, counting bytes or things; None when nobody looks at stderr."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
     from rich.progress import Progress as Bar
     from rich.text import Text
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+    columns += [DownloadColumn(), TransferSpeedColumn()] if of == "bytes" else [MofNCompleteColumn(), TextColumn(of)]
     with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(str(Text(label)), total=None)
 

@@ -1,0 +1,150 @@
+"""BERT's tokenization: clean up, split at white space and punctuation, then the longest pieces of the vocabulary."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+from holdall.errors import MissingError
+from holdall.vocab import Vocab
+
+__all__ = ["WordPiece"]
+
+_LONGEST_WORD = 100  # letters; a longer word is unknown
+_REMEMBERED = 1 << 16  # words
+
+# Ideographs stand for themselves: each is a word.
+_IDEOGRAPHS = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+_CONTROLS = ("Cc", "Cf", "Co", "Cs")  # not Cn: a letter newer than our Unicode tables stays
+
+
+class _Letters(dict[int, str]):
+    """What each letter becomes: a table for str.translate that fills itself."""
+
+    def __init__(self, become: Callable[[str], str]) -> None:
+        self._become = become
+
+    def __missing__(self, code: int) -> str:
+        found = self[code] = self._become(chr(code))
+        return found
+
+
+def _cleaned(letter: str) -> str:
+    """White space as a blank; no controls, no U+FFFD."""
+    if letter in "\t\n\r":
+        return " "
+    if letter == "\ufffd" or unicodedata.category(letter) in _CONTROLS:
+        return ""
+    return " " if letter.isspace() else letter
+
+
+def _spaced(letter: str) -> str:
+    """Ideographs apart."""
+    return f" {letter} " if any(low <= ord(letter) <= high for low, high in _IDEOGRAPHS) else _cleaned(letter)
+
+
+def _is_punctuation(letter: str) -> bool:
+    symbol = letter.isascii() and letter.isprintable() and not letter.isalnum() and letter != " "
+    return symbol or unicodedata.category(letter).startswith("P")
+
+
+_CLEAN = _Letters(_cleaned)
+_CLEAN_SPACED = _Letters(_spaced)
+_LOWER = _Letters(lambda letter: letter.lower())  # letter by letter: a sigma at the end is like any other
+_BARE = _Letters(lambda letter: "" if unicodedata.category(letter) == "Mn" else letter)
+_APART = _Letters(lambda letter: f" {letter} " if _is_punctuation(letter) else letter)
+
+
+class WordPiece:
+    """Texts to ids, as the ``tokenizers`` package does it for BERT: CLS, at most ``max_length`` - 2 pieces, SEP.
+
+    ``lowercase`` also drops accents, unless ``strip_accents`` says otherwise. Special tokens that are spelled out in
+    a text count as what they say.
+
+    >>> vocab = Vocab(["[UNK]", "[CLS]", "[SEP]", "cat", "##s", "!"])
+    >>> WordPiece(vocab).encode("Cats! [SEP] dog")
+    [1, 3, 4, 5, 2, 0, 2]
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        *,
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        ideographs: bool = True,
+        max_length: int | None = None,
+    ) -> None:
+        missing = [name for name in ("unk", "cls", "sep") if not 0 <= vocab.special.get(name, -1) < len(vocab)]
+        if missing:
+            raise MissingError(f"the vocabulary has no special token {', '.join(missing)}: WordPiece needs it")
+        self.lowercase = lowercase
+        self.strip_accents = lowercase if strip_accents is None else strip_accents
+        self.ideographs = ideographs
+        self.max_length = max_length
+        self._unknown, self._cls, self._sep = (vocab.special[name] for name in ("unk", "cls", "sep"))
+        self._ids = {token: id for id, token in reversed(list(enumerate(vocab)))}  # of equal tokens the first counts
+        self._longest = max(map(len, vocab), default=0)
+        self._special = {vocab[id]: id for id in vocab.special.values() if 0 <= id < len(vocab) and vocab[id]}
+        spelled = sorted(self._special, key=len, reverse=True)
+        self._marks = re.compile(f"({'|'.join(map(re.escape, spelled))})")
+        self._words: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, cut to ``max_length``."""
+        return self.encode_counted(text)[0]
+
+    def encode_counted(self, text: str) -> tuple[list[int], int]:
+        """The ids of a text, and how many they would be without the cut."""
+        ids = [self._cls]
+        for place, part in enumerate(self._marks.split(text)):
+            if place % 2:
+                ids.append(self._special[part])
+                continue
+            for word in self.words(part):
+                ids += self._words.get(word) or self._pieces(word)
+        count = len(ids) + 1
+        if self.max_length is not None:
+            del ids[max(1, self.max_length - 1) :]
+        ids.append(self._sep)
+        return ids, count
+
+    def words(self, text: str) -> list[str]:
+        """The words and punctuation marks of a text, cleaned.
+
+        >>> WordPiece(Vocab(["[UNK]", "[CLS]", "[SEP]"])).words("Ça\\u200b va, 東京?")
+        ['ca', 'va', ',', '東', '京', '?']
+        """
+        text = text.translate(_CLEAN_SPACED if self.ideographs else _CLEAN)
+        if self.strip_accents:
+            text = unicodedata.normalize("NFD", text).translate(_BARE)
+        if self.lowercase:
+            text = text.translate(_LOWER)
+        return text.translate(_APART).split()
+
+    def _pieces(self, word: str) -> tuple[int, ...]:
+        """The longest piece that the vocabulary has, then the longest of the rest; unknown when a part is."""
+        ids: list[int] = []
+        start = 0 if len(word) <= _LONGEST_WORD else None
+        while start is not None and start < len(word):
+            start = self._longest_piece(word, start, ids)
+        found = (self._unknown,) if start is None else tuple(ids)
+        if len(self._words) >= _REMEMBERED:
+            self._words.clear()
+        self._words[word] = found
+        return found
+
+    def _longest_piece(self, word: str, start: int, ids: list[int]) -> int | None:
+        """Adds the id of the longest piece from ``start`` on; where it ends, or None when there is none."""
+        prefix = "##" if start else ""
+        for end in range(min(len(word), start + self._longest), start, -1):
+            id = self._ids.get(prefix + word[start:end])
+            if id is not None:
+                ids.append(id)
+                return end
+        return None
