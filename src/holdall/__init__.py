@@ -44,7 +44,7 @@ _HOMES = {
     "ParamStore": "holdall.params:ParamStore",
 }
 
-_MODULES = ("identity", "oinf", "profiles", "quant", "runtime", "testing")
+_MODULES = ("identity", "jax", "numpy", "oinf", "profiles", "quant", "runtime", "testing", "torch")
 
 __all__ = [
     "ClosedError",
@@ -70,6 +70,8 @@ __all__ = [
     "edit",
     "formats",
     "identity",
+    "jax",
+    "numpy",
     "oinf",
     "open",
     "profiles",
@@ -77,11 +79,12 @@ __all__ = [
     "runtime",
     "save",
     "testing",
+    "torch",
     "verify",
 ]
 
 if TYPE_CHECKING:
-    from holdall import identity, oinf, profiles, quant, runtime, testing
+    from holdall import identity, jax, numpy, oinf, profiles, quant, runtime, testing, torch
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report

@@ -1,28 +1,93 @@
-"""holdall tensors as torch tensors. torch is imported here and nowhere else."""
+"""Weight files as torch tensors: four verbs, for every format. torch is imported here and nowhere else.
+
+from holdall.torch import load_file, save_file
+
+state = load_file("model.aero", device="cuda")
+save_file(model.state_dict(), "model.safetensors", metadata={"step": "1000"})
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from holdall.dtypes import DType
-from holdall.errors import UnsupportedError
+from holdall.dtypes import DTYPES, DType
+from holdall.errors import ContentError, UnsupportedError
+from holdall.fronts import FORMAT, bytes_of, save_to
 
 if TYPE_CHECKING:
     import torch
 
     from holdall.tensor import Tensor
 
-__all__ = ["to_torch"]
+__all__ = ["load", "load_file", "save", "save_file", "to_torch"]
 
-# Types that numpy has only through ml_dtypes cross over as bytes.
-_BY_BYTES = {
+_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
     "bf16": "bfloat16",
     "f8_e4m3": "float8_e4m3fn",
     "f8_e5m2": "float8_e5m2",
     "f8_e4m3fnuz": "float8_e4m3fnuz",
     "f8_e5m2fnuz": "float8_e5m2fnuz",
     "f8_e8m0": "float8_e8m0fnu",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "bool": "bool",
+    "c64": "complex64",
+    "c128": "complex128",
 }
+_WIDE = {"i4": "i8", "i2": "i8", "i1": "i8", "t2": "i8", "t1": "i8", "u4": "u8", "u2": "u8", "u1": "u8", "bitset": "u8"}
+
+
+def load_file(
+    path: str | os.PathLike[str], device: str | torch.device | None = None, **options: Any
+) -> dict[str, torch.Tensor]:
+    """Every tensor of a file on ``device``, in memory of its own: safe to modify, also where the file shares bytes.
+
+    ``device="meta"`` gives types and shapes without reading a payload. ``options`` are those of
+    :func:`holdall.open`; quantized tensors are decoded.
+    """
+    return _loaded(path, device, options)
+
+
+def load(
+    data: bytes | bytearray | memoryview, device: str | torch.device | None = None, **options: Any
+) -> dict[str, torch.Tensor]:
+    """Every tensor of a file that is in memory."""
+    return _loaded(data, device, options)
+
+
+def save_file(
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Write tensors to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them.
+
+    Tensors of any device and stride are written by their values. Tensors that are the same memory stay one where the
+    format can say so, and are written once each where it cannot.
+    """
+    save_to(path, _tensors(tensors), metadata, options)
+
+
+def save(
+    tensors: Mapping[str, torch.Tensor],
+    metadata: Mapping[str, Any] | None = None,
+    format: str = FORMAT,
+    **options: Any,
+) -> bytes:
+    """The file that :func:`save_file` would write, as bytes."""
+    return bytes_of(_tensors(tensors), metadata, format, options)
 
 
 def to_torch(tensor: Tensor, device: str | torch.device | None = None) -> torch.Tensor:
@@ -30,14 +95,65 @@ def to_torch(tensor: Tensor, device: str | torch.device | None = None) -> torch.
     import numpy as np
     import torch
 
+    kind = _torch_type(tensor)
+    if device is not None and torch.device(device).type == "meta":
+        return torch.empty(tensor.shape, dtype=kind, device="meta")
     array = tensor.numpy()
-    name = _BY_BYTES.get(tensor.dtype.name) if isinstance(tensor.dtype, DType) else None
-    if name is not None:
-        kind = getattr(torch, name, None)
-        if kind is None:
-            raise UnsupportedError(f"tensor {tensor.name!r}: this version of torch has no {name}")
-        flat = torch.from_numpy(np.array(array.reshape(-1).view(np.uint8)))
-        return flat.view(kind).reshape(array.shape).to(device)
-    if array.dtype.kind == "V":
-        raise UnsupportedError(f"tensor {tensor.name!r}: torch has no {tensor.dtype}")
-    return torch.from_numpy(np.array(array)).to(device)
+    if not array.size:
+        return torch.empty(tensor.shape, dtype=kind, device=device)
+    own = np.array(array.reshape(-1).view(np.uint8))  # as bytes: numpy and torch differ in what types they have
+    return torch.from_numpy(own).view(kind).reshape(array.shape).to(device)
+
+
+def _torch_type(tensor: Tensor) -> torch.dtype:
+    """The type of the decoded tensor: encodings decode to float32, integers below a byte to whole ones."""
+    import torch
+
+    dtype = tensor.dtype
+    name = _WIDE.get(dtype.name, dtype.name) if isinstance(dtype, DType) else "f32"
+    kind = getattr(torch, _NAMES.get(name, ""), None)
+    if not isinstance(kind, torch.dtype):
+        raise UnsupportedError(f"tensor {tensor.name!r}: this version of torch has no {dtype}")
+    return kind
+
+
+def _loaded(what: Any, device: str | torch.device | None, options: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    from holdall.api import open_model
+
+    with open_model(what, **options) as model:
+        return {tensor.name: to_torch(tensor, device) for tensor in model.tensors}
+
+
+def _tensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[Tensor]:
+    """torch tensors as holdall has them; those that are the same memory share a payload."""
+    import torch
+
+    from holdall.payload import Held, Payload
+    from holdall.tensor import Tensor
+
+    names = {getattr(torch, word): name for name, word in _NAMES.items() if hasattr(torch, word)}
+    shared: dict[tuple[Any, ...], Payload] = {}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise ContentError(f"tensor {name!r} is a {type(tensor).__name__}, not a torch tensor: pass it as metadata")
+        if tensor.dtype not in names:
+            raise ContentError(f"tensor {name!r}: {tensor.dtype} cannot be stored; cast it with .to(...) first")
+        if tensor.device.type == "meta":
+            raise ContentError(f"tensor {name!r} is on the meta device, without values: materialize it first")
+        if tensor.layout != torch.strided:
+            raise ContentError(f"tensor {name!r} is {tensor.layout}: call .to_dense() first")
+        key = (
+            tensor.device,
+            tensor.data_ptr(),
+            tensor.dtype,
+            tensor.shape,
+            tensor.stride(),
+            tensor.is_conj(),
+            tensor.is_neg(),
+        )
+        payload = shared.get(key) if tensor.numel() else None
+        if payload is None:
+            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            payload = Held(plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b"")
+            shared[key] = payload
+        yield Tensor(name, DTYPES[names[tensor.dtype]], tuple(tensor.shape), payload)

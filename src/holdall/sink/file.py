@@ -22,7 +22,7 @@ from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.source import CHUNK, FileSource, contained
 
-__all__ = ["Progress", "write_file", "write_folder"]
+__all__ = ["Progress", "write_descriptor", "write_file", "write_folder"]
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
 
@@ -112,6 +112,11 @@ def _refuse_url(path: str | os.PathLike[str]) -> None:
 
     if is_url(os.fspath(path)):
         raise UnsupportedError(f"{shown(os.fspath(path))}: URLs can be read, not written")
+
+
+def write_descriptor(fd: int, plan: Plan) -> None:
+    """Carry out ``plan`` on an open, empty file."""
+    _Writer(fd, plan, {}, None).run()
 
 
 def _waves(plan: FolderPlan) -> Iterator[list[str]]:

@@ -1,0 +1,71 @@
+"""Weight files as numpy arrays: four verbs, for every format.
+
+>>> import numpy as np
+>>> from holdall.numpy import load, load_file, save, save_file
+>>> save_file({"w": np.ones((2, 2), np.float32)}, "example.oinf", metadata={"mode": "fast"})
+>>> load_file("example.oinf")["w"].tolist()
+[[1.0, 1.0], [1.0, 1.0]]
+>>> load(save({"b": np.arange(3)}, format="npz"))["b"].tolist()
+[0, 1, 2]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdall.fronts import FORMAT, bytes_of, save_to
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from holdall.tensor import Tensor
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def load_file(path: str | os.PathLike[str], **options: Any) -> dict[str, NDArray[Any]]:
+    """Every tensor of a file as an array in memory of its own, safe to modify.
+
+    ``options`` are those of :func:`holdall.open`. Types that numpy lacks (bf16, f8) are those of ml_dtypes; quantized
+    tensors are decoded. Arrays that are windows on the file come from ``holdall.open(path)[name].numpy()``.
+    """
+    return _arrays(path, options)
+
+
+def load(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, NDArray[Any]]:
+    """Every tensor of a file that is in memory."""
+    return _arrays(data, options)
+
+
+def save_file(
+    tensors: Mapping[str, ArrayLike],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Write arrays to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them."""
+    save_to(path, _tensors(tensors), metadata, options)
+
+
+def save(
+    tensors: Mapping[str, ArrayLike], metadata: Mapping[str, Any] | None = None, format: str = FORMAT, **options: Any
+) -> bytes:
+    """The file that :func:`save_file` would write, as bytes."""
+    return bytes_of(_tensors(tensors), metadata, format, options)
+
+
+def _arrays(what: Any, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    import numpy as np
+
+    from holdall.api import open_model
+
+    with open_model(what, **options) as model:
+        return {tensor.name: np.array(tensor.numpy()) for tensor in model.tensors}
+
+
+def _tensors(tensors: Mapping[str, ArrayLike]) -> Iterator[Tensor]:
+    from holdall.model import model_of
+
+    return iter(model_of(tensors).tensors)
