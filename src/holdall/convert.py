@@ -302,7 +302,7 @@ class _Job:
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
         shared = not self.target.holds.aliases and share_bytes(travelling.values())
-        if not shared and same_on_return(model, expressed, travelling):
+        if not shared and same_on_return(model, expressed, self.target, self.settings):
             return []
         return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
 

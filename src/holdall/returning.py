@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdall import registry, skeleton
 from holdall.check import Check, Report
 from holdall.errors import HoldallError
 from holdall.ledger import Ledger
-from holdall.loss import Loss
-from holdall.metadata import Entry, Metadata
+from holdall.loss import Loss, express
+from holdall.metadata import Entry
 from holdall.model import Model
 from holdall.payload import Held, Range
-from holdall.plan import Constant, FolderPlan, Plan, Stream
+from holdall.plan import Constant, FolderPlan, Piece, Plan, Stream
+from holdall.planned import PlannedSource
 from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -92,29 +93,24 @@ def carried_entries(model: Model, travels: Callable[[str], Tensor | None], holds
     return [Entry(skeleton.KEY + (f".{number}" if number else ""), part) for number, part in enumerate(parts)]
 
 
-def same_on_return(model: Model, expressed: Model, travelling: Mapping[str, Tensor]) -> bool:
-    """Whether the source's own writer, given what the target can hold, would make the same file again.
+def same_on_return(model: Model, expressed: Model, target: Format, settings: Mapping[str, Any]) -> bool:
+    """Whether the source's own writer, given what the target hands back, would make the same file again.
 
-    Compared without reading payloads: the pieces between them, and where the payloads would be. Formats with
-    checksums or several files count as different, and so do those whose writer keeps the order that it is given: many
-    a target sorts.
+    The file that the target would write is read before it is written: in its order, with its values. Payloads are not
+    read, only where they come from and where they would go. Files with checksums and sets of files count as different.
     """
     source = model.sources[0]
     if source.is_folder or len(model.sources) > 1:
         return False
     own = registry.find(model.format or "")
-    bare = [Tensor(form.name, form.dtype, form.shape, form.payload) for form in travelling.values()]
-    entries = [Entry(key, value) for key, value in expressed.metadata.items()]
-    return all(
-        _makes(own, Model(bare[::turn], metadata=Metadata(entries[::turn])), source)
-        for turn in ((1, -1) if max(len(bare), len(entries)) > 1 else (1,))
-    )
-
-
-def _makes(own: Format, model: Model, source: Source) -> bool:
-    """Whether the format's writer would make ``source`` of ``model``."""
     try:
-        plan = own.plan(model, own.settings({}))
+        there = target.plan(expressed, settings)
+        if not isinstance(there, Plan) or not PlannedSource.readable(there):
+            return False
+        planned = PlannedSource(there)
+        returned = target.read(planned, Check(), Ledger())
+        form, losses, _ = express(returned, returned.tensors, own)
+        plan = None if losses else own.plan(form, own.settings({}))
     except HoldallError:
         return False
     if not isinstance(plan, Plan) or plan.taps or plan.size != source.size:
@@ -122,19 +118,24 @@ def _makes(own: Format, model: Model, source: Source) -> bool:
     source.prefetch(_kept_ranges(plan))
     at = 0
     for piece in plan.pieces:
-        if any(source.read(at, piece.offset - at)):
+        if any(source.read(at, piece.offset - at)) or not _is_in_place(piece, source, planned):
             return False
-        match piece:
-            case Constant() if source.read(piece.offset, piece.size) == piece.data:
-                pass
-            case Stream(payload=Held(data=data)) if source.read(piece.offset, piece.size) == data:
-                pass
-            case Stream(payload=Range(source=place, offset=offset)) if place is source and offset == piece.offset:
-                pass
-            case _:
-                return False
         at = piece.offset + piece.size
     return not any(source.read(at, source.size - at))
+
+
+def _is_in_place(piece: Piece, source: Source, planned: PlannedSource) -> bool:
+    """Whether ``piece`` is what ``source`` has there; payloads of ``planned`` are known by where they came from."""
+    match piece:
+        case Constant():
+            return source.read(piece.offset, piece.size) == piece.data
+        case Stream(payload=Held(data=data)):
+            return source.read(piece.offset, piece.size) == data
+        case Stream(payload=Range(source=place, offset=offset, size=size)) if place is planned and size:
+            came = planned.payload(offset, size)
+            return isinstance(came, Range) and came.source is source and came.offset == piece.offset
+        case _:
+            return not piece.size
 
 
 def _name(model: Model) -> str:
