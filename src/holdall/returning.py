@@ -103,6 +103,8 @@ def same_on_return(model: Model, expressed: Model, target: Format, settings: Map
     if source.is_folder or len(model.sources) > 1:
         return False
     own = registry.find(model.format or "")
+    if own.holds.own_metadata:  # the way back would carry a skeleton of the target
+        return False
     try:
         there = target.plan(expressed, settings)
         if not isinstance(there, Plan) or not PlannedSource.readable(there):

@@ -102,8 +102,10 @@ def read_part(source: Source, check: Check, ledger: Ledger) -> Part:
     """Header, metadata and tensor table of the file ``source``."""
     header = _header(source, check, ledger)
     front = Front(source, check)
-    located, end = _metadata(front, header.n_kv, check)
-    ledger.region("metadata", HEADER.size, end - HEADER.size)
+    located, bounds = _metadata(front, header.n_kv, check)
+    end = bounds[-1]
+    edges = np.array(bounds, np.uint64)
+    ledger.payloads("metadata", edges[:-1], edges[1:] - edges[:-1], list(located).__getitem__)
     known: dict[str, Any] = {}
     with check.together():
         for key, value in located.items():
@@ -158,10 +160,11 @@ def _header(source: Source, check: Check, ledger: Ledger) -> SimpleNamespace:
     return header
 
 
-def _metadata(front: Front, count: int, check: Check) -> tuple[dict[str, Located], int]:
-    """Every entry, located, and where they end."""
+def _metadata(front: Front, count: int, check: Check) -> tuple[dict[str, Located], list[int]]:
+    """Every entry, located; where each begins, and where the last one ends."""
     located: dict[str, Located] = {}
     at = HEADER.size
+    bounds = [at]
     for number in range(count):
         start = at
         what = f"the key of metadata entry {number}"
@@ -180,12 +183,13 @@ def _metadata(front: Front, count: int, check: Check) -> tuple[dict[str, Located
         at += 8 + size
         tag = int.from_bytes(front.data[at : at + 4], "little")
         located[key], at = locate(front, tag, at + 4, key, check)
+        bounds.append(at)
         if check.wants("strict"):
             if size > MAX_KEY:
                 check.note(rules.KEY_LENGTH, start, f"gguf: {what} has {size} bytes, more than {MAX_KEY}")
             if not _KEY.fullmatch(key):
                 check.note(rules.KEY_CHARSET, start, f"gguf: the key {key[:80]!r} is not words of a-z 0-9 _ - and dots")
-    return located, at
+    return located, bounds
 
 
 def _alignment(located: dict[str, Located], known: dict[str, Any], check: Check) -> int:
