@@ -128,7 +128,7 @@ _TABLE = (
     (6, "Q5_0", 22, 32),
     (7, "Q5_1", 24, 32),
     (8, "Q8_0", 34, 32),
-    (9, "Q8_1", 40, 32),  # 36 inside ggml of today, which never stores it; 40 in every table that describes files
+    (9, "Q8_1", 40, 32),  # as the gguf package and older ggml have it; 36 in ggml of today
     (10, "Q2_K", 84, 256),
     (11, "Q3_K", 110, 256),
     (12, "Q4_K", 144, 256),
