@@ -64,7 +64,7 @@ def _to_jax(tensor: Tensor, device: jax.Device | None) -> jax.Array:
     import numpy as np
 
     array = np.array(tensor.numpy())  # jax may keep the memory, and the file's is not ours to give
-    made = jax.device_put(array, device)
+    made: jax.Array = jax.device_put(array, device)
     if made.dtype != array.dtype:
         message = f"tensor {tensor.name!r}: jax would make {made.dtype} of {array.dtype}"
         raise UnsupportedError(f"{message}: call jax.config.update('jax_enable_x64', True) first")

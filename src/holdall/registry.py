@@ -55,6 +55,7 @@ BUILT_IN: tuple[Row, ...] = (
     Row("safetensors", "holdall.formats.safetensors", (".safetensors",)),
     Row("torch", "holdall.formats.torch", (".pt", ".pth", ".ckpt")),
     Row("npz", "holdall.formats.npz", (".npz",)),
+    Row("onnx", "holdall.formats.onnx", (".onnx",)),
     Row("hf", "holdall.formats.hf", (".safetensors.index.json",), folder=True),
 )
 
