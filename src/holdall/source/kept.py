@@ -75,6 +75,10 @@ class Kept:
                 at = stop
             return missing
 
+    def renew(self) -> None:
+        """After a fork: a lock that nobody holds."""
+        self._lock = threading.Lock()
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

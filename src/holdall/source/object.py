@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdall.check import Rule
-from holdall.errors import FormatError, UnsupportedError
-from holdall.source.stores import Place, RemoteError, place_of, shown, stable
+from holdall.errors import FormatError, HoldallError
+from holdall.source import requests
+from holdall.source.requests import Answer, Trouble
+from holdall.source.stores import Place, RemoteError, shown, stable
 
 if TYPE_CHECKING:
     from holdall.source.cache import RangeCache
@@ -35,17 +35,9 @@ _FINAL = {  # failures that another attempt does not change, and how people call
     "UnauthenticatedError": "the credentials are refused",
 }
 
-_home: int | None = None  # the process in which the library's threads are
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    data: memoryview
-    start: int
-    stop: int
-    tag: str | None
-    modified: str
-    size: int
+# Words in what the library says: a whole object came for a part, and how an empty object has no first bytes.
+_NO_RANGES = ("NotPartial", "not supported")
+_RANGE_TROUBLE = ("CONTENT_RANGE", "ContentRange", "416", "InvalidRange", "NotPartial")
 
 
 class RemoteObject:
@@ -58,7 +50,7 @@ class RemoteObject:
         self.received = 0
         self._cache = cache
         self._lock = threading.Lock()
-        self._place = place_of(url)
+        self._place = Place(url)
         self._tag: str | None = None
         answer = self._attempt(partial(self._first, head))
         self._tag, self._modified, self.size = answer.tag, answer.modified, answer.size
@@ -86,7 +78,7 @@ class RemoteObject:
         self._proper(answer, start, stop)
         return answer.data
 
-    def _proper(self, answer: _Answer, start: int, stop: int) -> None:
+    def _proper(self, answer: Answer, start: int, stop: int) -> None:
         """The answer is the range that was asked for, all of it."""
         if (answer.start, answer.stop) != (start, stop) or len(answer.data) != stop - start:
             message = f"bytes {start}..{stop} were asked for, {len(answer.data)} came for {answer.start}..{answer.stop}"
@@ -94,88 +86,53 @@ class RemoteObject:
 
     # -- one request ------------------------------------------------------------------------------------------------
 
-    def _first(self, head: int) -> _Answer:
-        import obstore
-
+    def _first(self, head: int) -> Answer:
         try:
             return self._get({"range": (0, head)})
-        except Exception as error:
-            if type(error).__name__ in _FINAL or not _is_range_trouble(error):
+        except Trouble as trouble:
+            if trouble.kind in _FINAL or not any(word in trouble.text for word in _RANGE_TROUBLE):
                 raise
             with self._lock:
                 self.requests += 1
-            meta = obstore.head(self._place.store, self._place.path)
-            if meta["size"]:  # only an empty object has no first bytes
+            tag, modified, size = requests.head(self._place)
+            if size:  # only an empty object has no first bytes
                 raise
-            return _Answer(memoryview(b""), 0, 0, meta.get("e_tag"), str(meta.get("last_modified")), 0)
+            return Answer(memoryview(b""), 0, 0, tag, modified, 0)
 
-    def _get(self, options: dict[str, Any]) -> _Answer:
-        import obstore
-
-        _same_process()
+    def _get(self, options: dict[str, Any]) -> Answer:
         with self._lock:
             self.requests += 1
-        answer = obstore.get(self._place.store, self._place.path, options=options)  # type: ignore[arg-type]  # a TypedDict
-        data = memoryview(answer.bytes())
+        answer = requests.get(self._place, options)
         with self._lock:
-            self.received += len(data)
-        meta = answer.meta
-        start, stop = answer.range
-        return _Answer(data, start, stop, meta.get("e_tag"), str(meta.get("last_modified")), int(meta["size"]))
+            self.received += len(answer.data)
+        return answer
 
-    def _attempt(self, action: Callable[[], _Answer]) -> _Answer:
+    def _attempt(self, action: Callable[[], Answer]) -> Answer:
         """Try again after a passing failure, waiting a little longer each time."""
         wait = _FIRST_WAIT
-        for attempt in range(1, _ATTEMPTS + 1):
+        for left in reversed(range(_ATTEMPTS)):
             try:
                 return action()
-            except (FormatError, UnsupportedError):
-                raise
-            except Exception as error:  # whatever the library raises; what it says may hold signed URLs
-                kind = type(error).__name__
-                if kind == "PreconditionError":
-                    raise FormatError(CHANGED.id, None, f"{self.name}: was replaced while it was open") from None
-                if kind in _FINAL:
-                    raise RemoteError(f"{self.name}: {_FINAL[kind]}") from None
-                if _ignores_ranges(error):
-                    message = f"{self.name}: the server ignores byte ranges"
-                    raise FormatError(ANSWER.id, None, message) from None
-                if attempt == _ATTEMPTS:
-                    message = f"could not be read ({kind}, {_ATTEMPTS} attempts)"
-                    raise RemoteError(f"{self.name}: {message}") from None
+            except Trouble as trouble:
+                failed = self._said(trouble, left)
+            if failed is not None:  # raised out here: what the library said does not travel along
+                raise failed
             time.sleep(wait)
             wait = min(4 * wait, _LONGEST_WAIT)
         raise AssertionError("unreachable")
 
+    def _said(self, trouble: Trouble, left: int) -> HoldallError | None:
+        """The failure for people, without the library's words; None when another attempt may help."""
+        if trouble.kind == "PreconditionError":
+            return FormatError(CHANGED.id, None, f"{self.name}: was replaced while it was open")
+        if trouble.kind in _FINAL:
+            return RemoteError(f"{self.name}: {_FINAL[trouble.kind]}")
+        if any(word in trouble.text for word in _NO_RANGES):
+            return FormatError(ANSWER.id, None, f"{self.name}: the server ignores byte ranges")
+        if left:
+            return None
+        return RemoteError(f"{self.name}: could not be read ({trouble.kind}, {_ATTEMPTS} attempts)")
 
-def _ignores_ranges(error: Exception) -> bool:
-    return "NotPartial" in str(error) or "not supported" in str(error)
-
-
-def _is_range_trouble(error: Exception) -> bool:
-    """How servers answer a request for the first bytes of an empty object."""
-    text = str(error)
-    return any(word in text for word in ("CONTENT_RANGE", "ContentRange", "416", "InvalidRange", "NotPartial"))
-
-
-def _same_process() -> None:
-    """Refuse a fork of a process that has read from afar: the library's threads did not come along."""
-    global _home
-    if _home is None:
-        _home = os.getpid()
-    elif _home != os.getpid():
-        raise UnsupportedError(
-            "reading from afar does not survive a fork: start processes with the method 'spawn' or 'forkserver'"
-        )
-
-
-def listed(place: Place) -> list[str]:
-    """The paths of the objects below a place, relative to it, as deep as one folder down."""
-    import obstore
-
-    _same_process()
-    prefix = place.path.rstrip("/")
-    names = []
-    for batch in obstore.list(place.store, prefix or None):
-        names += [str(row["path"]).removeprefix(prefix).lstrip("/") for row in batch]
-    return sorted(name for name in names if name.count("/") <= 1)
+    def renew(self) -> None:
+        """After a fork: a lock that nobody holds."""
+        self._lock = threading.Lock()

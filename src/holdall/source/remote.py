@@ -13,12 +13,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from holdall.source.base import CHUNK, Source
 from holdall.source.kept import Kept
-from holdall.source.object import MISSING, RemoteObject, listed
+from holdall.source.object import MISSING, RemoteObject
 from holdall.source.ranges import Span, coalesce, split
-from holdall.source.stores import BUCKETS, RemoteError, is_folder_url, is_url, joined, place_of, shown, stable
+from holdall.source.requests import Trouble, listed
+from holdall.source.stores import BUCKETS, Place, RemoteError, is_folder_url, is_url, joined, shown, stable
 
 if TYPE_CHECKING:
     from holdall.source.cache import RangeCache
@@ -72,7 +74,11 @@ class _Siblings:
         if self._names is None:
             scheme = self._url.partition("://")[0].lower()
             if scheme in BUCKETS:
-                self._names = listed(place_of(self._url.rpartition("/")[0] + "/"))
+                folder = self._url.rpartition("/")[0] + "/"
+                try:
+                    self._names = listed(Place(folder))
+                except Trouble as trouble:
+                    raise RemoteError(f"{shown(folder)}: cannot be listed ({trouble.kind})") from None
             else:
                 found = _members().map(self._is_there, WELL_KNOWN)
                 self._names = [name for name, there in zip(WELL_KNOWN, found, strict=True) if there]
@@ -114,6 +120,7 @@ class RemoteSource(Source):
         self._lock = threading.Lock()
         self._closed_flag = False
         self._next = self._streak = self._run = 0  # where the last read ended; reads and bytes that followed each other
+        _live.add(self)
         self._kept.add(0, self._object.head, pin=True)
         if self.size > _HEAD:
             start = max(_HEAD, self.size - _TAIL)
@@ -227,6 +234,12 @@ class RemoteSource(Source):
         wanted = [gap for span in ranges if span[0] < span[1] for gap in self._kept.missing(*span)]
         plan = [piece for span in coalesce(wanted, gap=_GAP, most=_PIECE) for piece in split(*span, _PIECE)]
         return _Fetched(self, [(start, _lanes().submit(self._object.fetch, start, stop)) for start, stop in plan])
+
+    def renew(self) -> None:
+        """After a fork: locks that nobody holds; a thread that held one did not come along."""
+        self._lock = threading.Lock()
+        self._object.renew()
+        self._kept.renew()
 
     def _open(self, offset: int, size: int) -> None:
         self._inside(offset, size)
@@ -344,6 +357,16 @@ def _total(spans: Iterable[Span]) -> int:
 
 
 # -- threads: those of the process they are used in -------------------------------------------------------------------
+
+_live: WeakSet[RemoteSource] = WeakSet()
+
+
+def _renew() -> None:
+    for source in _live:
+        source.renew()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 _pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 

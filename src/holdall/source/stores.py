@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -12,10 +14,13 @@ from holdall.errors import HoldallError, UnsupportedError
 from holdall.source.credentials import client_options, endpoint_is_plain, s3_config
 from holdall.source.folder import contained
 
-__all__ = ["SCHEMES", "Place", "RemoteError", "is_folder_url", "is_url", "joined", "place_of", "shown", "stable"]
+__all__ = ["SCHEMES", "Place", "RemoteError", "is_folder_url", "is_url", "joined", "shown", "stable"]
 
 SCHEMES = ("http", "https", "s3", "gs", "az", "abfs", "hf")
 BUCKETS = ("s3", "gs", "az", "abfs")  # paths are keys: nothing in them is quoted, and they can be listed
+
+# Paths that mean the same however they are quoted.
+_PLAIN = re.compile(r"(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+")
 
 # Parts of a query that sign it, and change from one signing to the next.
 _SIGNING = ("x-amz-", "x-goog-", "awsaccesskeyid", "signature", "expires", "policy", "key-pair-id", "token")
@@ -26,12 +31,30 @@ class RemoteError(HoldallError, OSError):
     """The object could not be reached, or is not there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
-    """An object: the store it is in, and its path there."""
+    """An object: the store it is in, made when it is first needed, and its path there."""
 
-    store: Any
-    path: str
+    url: str
+
+    @property
+    def store(self) -> Any:
+        """The store."""
+        return self._made[0]
+
+    @property
+    def path(self) -> str:
+        """The path in the store."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[Any, str]:
+        try:
+            return _store_of(self.url)
+        except HoldallError:
+            raise
+        except Exception as error:  # what the libraries say may hold parts of the URL or of the configuration
+            raise RemoteError(f"{shown(self.url)}: cannot be set up ({type(error).__name__})") from None
 
 
 def is_url(text: str) -> bool:
@@ -97,45 +120,48 @@ def joined(url: str, relative: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, f"{path.rpartition('/')[0]}/{quote(relative)}", "", ""))
 
 
-def place_of(url: str) -> Place:
-    """The store for a URL, and the object's path in it."""
-    try:
-        import obstore.store
-    except ImportError:
-        raise UnsupportedError("reading from URLs needs the extra 'remote': pip install 'holdall[remote]'") from None
-    try:
-        return _place(url, obstore.store)
-    except HoldallError:
-        raise
-    except Exception as error:  # what the libraries say may hold parts of the URL or of the configuration
-        raise RemoteError(f"{shown(url)}: cannot be set up ({type(error).__name__})") from None
-
-
-def _place(url: str, store: Any) -> Place:
+def _store_of(url: str) -> tuple[Any, str]:
+    """A store that serves everything of its origin where it can, so that connections are used again; and the path."""
     scheme = url.partition("://")[0].lower()
-    # Trying again is done in one place, which also sees what goes wrong in the middle of an answer.
-    retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
     if scheme in ("http", "https", "hf"):
         headers: dict[str, str] = {}
         if scheme == "hf":
             url, headers = _resolve_hub(url)
         parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
         options = client_options(plain_http=parts.scheme.lower() == "http")
         if parts.username is not None:
             headers = {"authorization": _basic(parts.username, parts.password or "")}
-            url = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
         if headers:
-            options["default_headers"] = headers
-        return Place(store.HTTPStore.from_url(url, client_options=options, retry_config=retry), "")
-    bucket = url.partition("://")[2].partition("/")[0]
-    if scheme == "s3":
-        config = s3_config()
-        options = client_options(plain_http=config.get("endpoint", "").startswith("http://"))
-        made = store.S3Store(bucket, config=config, client_options=options, retry_config=retry)
-    else:
-        options = client_options(plain_http=endpoint_is_plain(scheme))
-        made = store.from_url(f"{scheme}://{bucket}", client_options=options, retry_config=retry)
-    return Place(made, _path_of(url).lstrip("/"))
+            options["default_headers"] = tuple(headers.items())
+        if _PLAIN.fullmatch(parts.path) and not parts.query:
+            origin = urlunsplit((parts.scheme, host, "", "", ""))
+            return _store("http", origin, (), tuple(options.items())), parts.path[1:]
+        whole = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+        return _store("http", whole, (), tuple(options.items())), ""
+    bucket, path = url.partition("://")[2].partition("/")[0], _path_of(url).lstrip("/")
+    config = s3_config() if scheme == "s3" else {}
+    plain = config.get("endpoint", "").startswith("http://") if scheme == "s3" else endpoint_is_plain(scheme)
+    return _store(scheme, bucket, tuple(config.items()), tuple(client_options(plain_http=plain).items())), path
+
+
+@lru_cache(maxsize=64)
+def _store(kind: str, where: str, config: tuple[tuple[str, str], ...], options: tuple[tuple[str, Any], ...]) -> Any:
+    try:
+        import obstore.store
+    except ImportError:
+        raise UnsupportedError("reading from URLs needs the extra 'remote': pip install 'holdall[remote]'") from None
+    store: Any = obstore.store  # its stubs have an overload for every option of every cloud
+    client = dict(options)
+    if "default_headers" in client:
+        client["default_headers"] = dict(client["default_headers"])
+    # Trying again is done in one place, which also sees what goes wrong in the middle of an answer.
+    common = {"client_options": client, "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}}
+    if kind == "http":
+        return store.HTTPStore.from_url(where, **common)
+    if kind == "s3":
+        return store.S3Store(where, config=dict(config), **common)
+    return store.from_url(f"{kind}://{where}", **common)
 
 
 def _path_of(url: str) -> str:
