@@ -255,9 +255,7 @@ def test_many_threads_under_a_small_budget_agree():
 
     def ask(seed):
         random = np.random.default_rng(seed)
-        for n in random.integers(0, 16, 300).tolist():
-            if store[f"w{n}"][0] != n:
-                wrong.append(n)
+        wrong.extend(n for n in random.integers(0, 16, 300).tolist() if store[f"w{n}"][0] != n)
 
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(6)]
     for thread in threads:

@@ -11,13 +11,16 @@ from holdall.errors import MissingError
 from holdall.runtime import WordPiece
 from holdall.vocab import Vocab
 
-SMALL = Vocab(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "a", "##b", "é", "e", "É", "東", "!"])
+SMALL = Vocab(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "a", "##b", "é", "e", "É", "東", "!"]
+)
 
 TEXTS = [
     "", "   ", "Hello, World!", "don't e-mail me@example.com (100%)", "hello [SEP] world[MASK]x [sep]", "[CLS][CLS]",
     "ΑΣ Σ ΟΔΟΣ ας", "İstanbul ı I", "straße STRASSE ẞ", "x" * 100, "x" * 101, "word " + "y" * 300 + " word",
     "\x1ca\x85b\u2028c\u00a0d\u3000e", "a\x00b\ufffdc\u200bd\u00ade", "ﬁ ½ ① ² Ⅷ", "naïve café déjà-vu ÅÖÜ ñ",
-    "\u0301a e\u0301", "東京タワー 서울 กรุงเทพ हिन्दी", "𠀀𪜀 豈", "😀👍🏽 🇩🇪 🫠 🪿", "¿Qué? ¡Sí! «oui» „ja“ … — –", "tab\tnew\nline\r\n",
+    "\u0301a e\u0301", "東京タワー 서울 กรุงเทพ हिन्दी", "𠀀𪜀 豈", "😀👍🏽 🇩🇪 🫠 🪿",
+    "¿Qué? ¡Sí! «oui» „ja“ … — –", "tab\tnew\nline\r\n",
     "$1,234.56 + 7e-5 = ?", "a_b~c^d`e|f", "ЁЖ ёж Й й", "\u0f3a\u2045\u3010 \U00010a50",
 ]  # fmt: skip
 
@@ -79,7 +82,10 @@ def test_the_ids_of_the_reference(vocab, golden):
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_ids_of_the_tokenizers_package(vocab, lowercase):
     pytest.importorskip("tokenizers")
-    ours, theirs = WordPiece(vocab, lowercase=lowercase, max_length=64), vocab.wordpiece(lowercase=lowercase, max_length=64)
+    ours, theirs = (
+        WordPiece(vocab, lowercase=lowercase, max_length=64),
+        vocab.wordpiece(lowercase=lowercase, max_length=64),
+    )
     for text in TEXTS:
         assert ours.encode(text) == theirs.encode(text).ids, text
 

@@ -208,7 +208,11 @@ class ParamStore:
             if pending is None:
                 mine = self._pending[key] = _Pending()
         if pending is not None:
-            return self._awaited(pending, what)
+            value = self._awaited(pending, what)
+            if pin:
+                with self._lock:
+                    self._cache.pin(key)
+            return value
         try:
             mine.value = make()
         except BaseException as error:

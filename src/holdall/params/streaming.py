@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import floor, isfinite
+from math import floor
 from typing import Any
 
 from holdall.errors import ContentError
@@ -74,9 +74,10 @@ def _share(percent: Any, total: int) -> int | None:
     if percent is None:
         return None
     number = isinstance(percent, (int, float)) and not isinstance(percent, bool)
-    if not number or not isfinite(percent) or not 0 <= percent <= 1:
+    if not number or not 0 <= percent <= 1:
         raise ContentError(f"weight_streaming.device_weights_percent is {percent!r}, not from 0 to 1")
-    return floor(total * percent)
+    share: int = floor(total * percent)
+    return share
 
 
 def _least(a: int | None, b: int | None) -> int | None:
