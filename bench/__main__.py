@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+from bench import page
+
 # Each with what makes it quick.
 BENCHMARKS: dict[str, list[str]] = {
     "open_many": ["--tensors", "20000", "--gb", "0.2"],
@@ -20,7 +22,10 @@ BENCHMARKS: dict[str, list[str]] = {
     "convert": ["--gb", "0.5", "--rounds", "1"],
     "diff": ["--gb", "0.5", "--rounds", "1"],
     "aero": ["--quick"],
+    "ggml": [],
     "quant": ["--rows", "1024", "--rounds", "2"],
+    "remote": ["--quick"],
+    "embed": ["--rounds", "1"],
 }
 
 
@@ -37,6 +42,8 @@ def main() -> int:
         print(f"   {time.monotonic() - began:.0f} s", flush=True)
         if ran.returncode:
             failed.append(name)
+    if not args.quick and not args.names and not failed:
+        page.write(list(BENCHMARKS))
     if failed:
         print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
