@@ -27,6 +27,7 @@ from holdall.model import Model
 from holdall.payload import Range
 from holdall.plan import FolderPlan, Plan
 from holdall.returning import carried_entries, original_model, original_plan, same_on_return
+from holdall.sharding import by_size, parse_size
 from holdall.sink import Progress, write_file, write_folder
 from holdall.tensor import Tensor
 from holdall.transform import Changes, parse_cast, parse_rename
@@ -84,7 +85,7 @@ def convert(
     dequantize: bool | Sequence[str] = False,
     quantize: str | Callable[[Model], Model] | None = None,
     dedup: bool = False,
-    split: int | None = None,
+    split: int | str | None = None,
     metadata: Mapping[str, Any] | None = None,
     carry: bool = True,
     strict: bool = False,
@@ -137,7 +138,7 @@ def convert(
         plan = (job.copied() or job.restored()) if untouched else None
         if plan is None:
             model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
-            plan = job.split_plan(model, split, Path(dst).name) if split else target.plan(model, settings)
+            plan = job.split_plan(model, parse_size(split), Path(dst).name) if split else target.plan(model, settings)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
         report.changes += plan.notes if isinstance(plan, Plan) else []
         if not dry_run:
@@ -252,14 +253,7 @@ class _Job:
         """Several files of the same format in a folder, each with at most ``most`` payload bytes, or one tensor."""
         if self.target.folder:
             raise UnsupportedError(f"{self.target.name} is made of several files already: see its own options")
-        parts: list[list[Tensor]] = [[]]
-        held = 0
-        for tensor in model.tensors:
-            if parts[-1] and held + tensor.nbytes > most:
-                parts.append([])
-                held = 0
-            parts[-1].append(tensor)
-            held += tensor.nbytes
+        parts = by_size(model.tensors, most)
         suffix = self.target.suffixes[0]
         files = {}
         for number, tensors in enumerate(parts, 1):

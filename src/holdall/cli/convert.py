@@ -14,9 +14,8 @@ from holdall.cli.text import clean, plural, size_text
 if TYPE_CHECKING:
     from holdall.convert import ConversionReport
 
-__all__ = ["convert", "name_values", "size_of", "writer_options"]
+__all__ = ["convert", "name_values", "writer_options"]
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _SHOWN = 20
 
 
@@ -75,7 +74,7 @@ def convert(
             target,
             format=format,
             names=_names(rename_file),
-            split=None if split is None else size_of(split),
+            split=split,
             metadata=name_values(meta, "--meta"),
             carry=not no_carry,
             fsync=not no_fsync,
@@ -128,16 +127,6 @@ def _facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
         "restored": report.restored,
         "seconds": round(report.seconds, 3),
     }
-
-
-def size_of(text: str) -> int:
-    """Bytes in ``5GB``, ``512MiB`` or ``1000``; units without an i count in thousands."""
-    digits = text.strip().upper().removesuffix("B")
-    number = digits.rstrip("KMGTI")
-    try:
-        return int(float(number) * _UNITS[digits[len(number) :]])
-    except (ValueError, KeyError):
-        raise click.BadParameter(f"a size looks like 5GB, 512MiB or 1000, not {text!r}") from None
 
 
 def writer_options(given: list[str]) -> dict[str, Any]:

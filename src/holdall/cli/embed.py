@@ -90,9 +90,9 @@ def embed(
 
 
 def _size(budget: str) -> int:
-    from holdall.cli.convert import size_of
+    from holdall.sharding import parse_size
 
-    return size_of(budget)
+    return parse_size(budget, least=0)
 
 
 def _lines(inputs: tuple[str, ...]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.convert import size_of, writer_options
+from holdall.cli.convert import writer_options
 from holdall.cli.options import FILE, FORMAT_NAME
 from holdall.cli.output import Progress, emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shape_text, size_text
@@ -59,13 +59,14 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
     """
     from holdall.convert import convert
     from holdall.quant.model import policy_of
+    from holdall.sharding import parse_size
 
     if report is not None:
         from holdall.quant.report import check_suffix
 
         check_suffix(report)
     chosen = {name: settings.pop(name) for name in ("rules", "include", "exclude")}
-    size = size_of(settings.pop("min_size"))
+    size = parse_size(settings.pop("min_size"), least=0)
     policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
     dry_run = settings["dry_run"]
     into = _target(settings, target)

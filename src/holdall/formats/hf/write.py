@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,14 +11,11 @@ from holdall.formats.hf.layout import INDEX, SINGLE, is_weights, shard_name
 from holdall.formats.safetensors.write import plan_file
 from holdall.model import Model
 from holdall.plan import FolderPlan, Plan
+from holdall.sharding import by_size, parse_size
 from holdall.source import contained
 from holdall.tensor import Tensor
 
 __all__ = ["asset_breach", "plan"]
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
 
 def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
@@ -52,15 +48,10 @@ def _shards(model: Model, size: Any) -> dict[str, list[Tensor]]:
     """The tensors by file."""
     if size == "keep":
         return _as_before(model)
-    most = _parse_size(size)
-    parts: list[list[Tensor]] = [[]]
-    used = 0
-    for tensor in model.tensors:
-        if parts[-1] and used + tensor.nbytes > most:
-            parts.append([])
-            used = 0
-        parts[-1].append(tensor)
-        used += tensor.nbytes
+    try:
+        parts = by_size(model.tensors, parse_size(size))
+    except ContentError as error:
+        raise ContentError(f"hf: max_shard_size is keep, or {error}") from None
     if len(parts) == 1:
         return {SINGLE: parts[0]}
     return {shard_name(number, len(parts)): part for number, part in enumerate(parts, 1)}
@@ -75,15 +66,6 @@ def _as_before(model: Model) -> dict[str, list[Tensor]]:
     for tensor in model.tensors:
         shards[native.weight_map.get(tensor.name, native.files[-1])].append(tensor)
     return {file: tensors for file, tensors in shards.items() if tensors} or {SINGLE: []}
-
-
-def _parse_size(size: Any) -> int:
-    """Bytes of "5GB", "512MiB" or a number."""
-    match = _SIZE.fullmatch(str(size).strip())
-    unit = None if match is None else _UNITS.get(match[2].upper())
-    if match is None or unit is None or float(match[1]) * unit < 1:
-        raise ContentError(f"hf: max_shard_size is a size such as 5GB or 512MiB, or keep, not {size!r}")
-    return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)
 
 
 def asset_breach(name: str) -> str | None:
