@@ -153,7 +153,9 @@ def _tensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[Tensor]:
         )
         payload = shared.get(key) if tensor.numel() else None
         if payload is None:
-            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            payload = Held(plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else b"")
+            flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+            if flat.stride(0) != 1:  # a single element out of many is contiguous too
+                flat = flat.clone(memory_format=torch.contiguous_format)
+            payload = Held(flat.view(torch.uint8).numpy() if flat.numel() else b"")
             shared[key] = payload
         yield Tensor(name, DTYPES[names[tensor.dtype]], tuple(tensor.shape), payload)
