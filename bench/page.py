@@ -16,11 +16,11 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 METHOD = """# Benchmarks
 
-`make bench` measures holdall beside what a user could pick instead, in one run on one machine: cases are interleaved, so
-that a slow spell meets all of them; where memory or start-up matters each runs in a fresh process, whose peak resident
-memory (VmHWM) is kept; figures are medians, with the fastest and slowest run beside them. Ratios travel between
-machines, seconds do not. `make bench QUICK=1` measures less of everything, to see that nothing has gone wrong; it does not write
-this page.
+`make bench` measures holdall beside what a user could pick instead, in one run on one machine. Cases are interleaved,
+so that a slow spell meets all of them; where memory or start-up matters each runs in a fresh process, whose peak
+resident memory (VmHWM) is kept. Figures are medians, with the fastest and slowest run beside them. Ratios travel
+between machines, seconds do not. `make bench QUICK=1` measures less of everything, to see that nothing has gone wrong;
+it does not write this page.
 
 The figures below are from one full run: {machine}.
 """

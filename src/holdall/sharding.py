@@ -11,6 +11,7 @@ from holdall.tensor import Tensor
 __all__ = ["by_size", "parse_size"]
 
 _UNITS = {"": 1, "B": 1}
+_UNITS |= {letter: 1000 ** (power + 1) for power, letter in enumerate("KMGT")}
 _UNITS |= {f"{letter}B": 1000 ** (power + 1) for power, letter in enumerate("KMGT")}
 _UNITS |= {f"{letter}IB": 1024 ** (power + 1) for power, letter in enumerate("KMGT")}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
@@ -34,11 +34,13 @@ _SHOWN = 20
 @click.option("--transpose", multiple=True, metavar="GLOB", help="Reverse the axes of these tensors.")
 @click.option("--dequantize", is_flag=True, help="Quantized tensors become f32.")
 @click.option("--dedup", is_flag=True, help="Store equal tensors once, where the target can.")
-@click.option("--split", metavar="SIZE", help="A folder of files with at most so much payload each, such as 2GB.")
+@click.option(
+    "--split", type=SIZE, metavar="SIZE", help="A folder of files with at most so much payload each, such as 2GB."
+)
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Add or replace a metadata entry.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE",
               help="A writer option of the target: see holdall formats NAME.")  # fmt: skip
-@click.option("--max-shard-size", metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
+@click.option("--max-shard-size", type=SIZE, metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
 @click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
 @click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything natively.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
@@ -50,10 +52,10 @@ def convert(
     format: str | None,
     rename_file: str | None,
     cast: tuple[str, ...],
-    split: str | None,
+    split: int | None,
     meta: tuple[str, ...],
     options: tuple[str, ...],
-    max_shard_size: str | None,
+    max_shard_size: int | None,
     no_carry: bool,
     no_fsync: bool,
     dry_run: bool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, Reading, each_file, reading
+from holdall.cli.options import FILE, SIZE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shorten
 from holdall.errors import ContentError
@@ -39,7 +39,9 @@ _COMPARED = 200  # texts that a table of similarities may have
 @click.option("--config", "config_path", type=FILE, metavar="PATH", help="A config.json, where FILE holds none.")
 @click.option("--max-length", type=click.IntRange(2), metavar="N", help="Cut texts at N tokens.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Texts at a time.")
-@click.option("--budget", metavar="SIZE", help="Hold at most so much of the weights in memory, such as 20MB.")
+@click.option(
+    "--budget", type=SIZE, metavar="SIZE", help="Hold at most so much of the weights in memory, such as 20MB."
+)
 @reading
 def embed(
     file: str,
@@ -51,7 +53,7 @@ def embed(
     config_path: str | None,
     max_length: int | None,
     batch_size: int,
-    budget: str | None,
+    budget: int | None,
     reading: Reading,
 ) -> None:
     """Turn each TEXT into a vector, with the BERT sentence encoder in FILE.
@@ -75,7 +77,7 @@ def embed(
 
             embedder = Embedder(
                 model,
-                budget=None if budget is None else _size(budget),
+                budget=budget,
                 vocab=_vocab(vocab_path),
                 config=_config(config_path),
                 max_length=max_length,
@@ -87,12 +89,6 @@ def embed(
         return True
 
     each_file([file], act)
-
-
-def _size(budget: str) -> int:
-    from holdall.sharding import parse_size
-
-    return parse_size(budget, least=0)
 
 
 def _lines(inputs: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdall.limits import Limits
     from holdall.model import Model
 
-__all__ = ["FILE", "FORMAT_NAME", "AnyType", "FileName", "FormatName", "Reading", "each_file"]
+__all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "Reading", "Size", "each_file"]
 __all__ += ["TextType", "first_error", "reading"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -70,6 +70,23 @@ class FileName(TextType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class Size(AnyType):
+    """A number of bytes or of elements, such as 5GB, 512MiB, 64K or 1000; anything else is wrong usage."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """As a number."""
+        from holdall.errors import ContentError
+        from holdall.sharding import parse_size
+
+        try:
+            return parse_size(value, least=0)
+        except ContentError as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE = Size()
 FORMAT_NAME = FormatName()
 FILE = FileName()
 

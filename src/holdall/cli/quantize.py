@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdall.cli.convert import writer_options
-from holdall.cli.options import FILE, FORMAT_NAME
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE
 from holdall.cli.output import Progress, emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shape_text, size_text
 
@@ -40,7 +40,9 @@ _LISTED = 100
               help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
 @click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave tensors with such names as they are.")
-@click.option("--min-size", default="0", metavar="N", help="Leave matrices with fewer elements, such as 64K.")
+@click.option(
+    "--min-size", default="0", type=SIZE, metavar="N", help="Leave matrices with fewer elements, such as 64K."
+)
 @click.option("--clip", nargs=2, type=float, metavar="LOW HIGH", help="Cut all values to these bounds first.")
 @click.option("--importance", type=FILE, metavar="FILE.npz", help="Weights of the columns, by tensor name.")
 @click.option("--report", type=FILE, metavar="FILE", help="Write the errors as .html, .json or .md.")
@@ -59,14 +61,13 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
     """
     from holdall.convert import convert
     from holdall.quant.model import policy_of
-    from holdall.sharding import parse_size
 
     if report is not None:
         from holdall.quant.report import check_suffix
 
         check_suffix(report)
     chosen = {name: settings.pop(name) for name in ("rules", "include", "exclude")}
-    size = parse_size(settings.pop("min_size"), least=0)
+    size = settings.pop("min_size")
     policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
     dry_run = settings["dry_run"]
     into = _target(settings, target)

@@ -48,7 +48,8 @@ except ImportError:
 
     NATIVE = False
 
-__all__ = ["NATIVE", "blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
+__all__ = ["NATIVE", "blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack"]
+__all__ += ["widen"]
 __all__ += ["ggml_decode"]
 __all__ += ["add_norm", "bias_gelu", "softmax"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
