@@ -7,6 +7,7 @@ Stored entries are ranges of the source; deflated ones are inflated when asked f
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 from itertools import islice
@@ -64,6 +65,7 @@ __all__ = ["STORED", "Archive", "audit", "name_breach", "read_archive"]
 _DESCRIBED = 8  # flag: sizes and CRC follow the data
 _ENCRYPTED = 0x2041  # flags: encrypted, strongly encrypted, masked header
 _LOCAL_FRONT = Layout("local header", **{name: field for name, field in LOCAL.fields.items() if field.kind == "int"})
+_PLAIN = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)  # names that need no closer look
 _GAP = 4096  # bytes between two headers that are read along
 _PIECE = 1 << 20  # bytes of one read of headers
 
@@ -197,7 +199,7 @@ def _names(data: bytes, columns: Columns, start: int, check: Check, what: str) -
                 check.fail(DUPLICATE, start + int(columns.starts[row]), f"{what}: two zip entries are called {name!r}")
             seen.add(name)
     for row, name in enumerate(names):
-        wrong = name_breach(name.removesuffix("/"))
+        wrong = None if _PLAIN.fullmatch(name) else name_breach(name.removesuffix("/"))
         if wrong:
             check.fail(PATH, start + int(columns["name@"][row]), f"{what}: zip entry {row}: the name {wrong}")
     return names

@@ -119,6 +119,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
 def _entries(archive: Archive, rows: _Rows, check: Check, ledger: Ledger) -> Metadata:
     """Every entry into a row, or the metadata."""
     found: list[Entry] = []
+    known: dict[tuple[bytes, int], Array] = {}  # most arrays of a model have a header that others have too
     headers: list[tuple[int, int]] = []
     payloads: list[tuple[str, int, int]] = []
     others: list[tuple[int, int]] = []
@@ -135,7 +136,7 @@ def _entries(archive: Archive, rows: _Rows, check: Check, ledger: Ledger) -> Met
             head = archive.heads[row]
             if not plain or len(head) < min(_HEAD, payload.size):
                 head = read_part(payload, 0, min(_HEAD, payload.size))
-            array = _array(payload, head, archive.label(row), check)
+            array = _array(payload, head, archive.label(row), check, known)
             if plain:
                 headers.append((start, array.start))
             title = name.removesuffix(SUFFIX)
@@ -164,15 +165,21 @@ def _after(place: Payload, start: int) -> Iterator[memoryview]:
         start = max(0, start - len(piece))
 
 
-def _array(place: Payload, head: bytes, what: str, check: Check) -> Array:
-    """The header of the array in ``place``, which begins with ``head``."""
+def _array(
+    place: Payload, head: bytes, what: str, check: Check, known: dict[tuple[bytes, int], Array] | None = None
+) -> Array:
+    """The header of the array in ``place``, which begins with ``head``; ``known`` are headers seen before."""
     at = place.offset if isinstance(place, Range) else 0
     start, stop = span(head, at, check, what)
     if stop > place.size:
         check.fail(rules.SHORT, at, f"{what}: a header of {stop} bytes does not fit the {place.size} there are")
     check.limit("name_bytes", stop, at, f"{what}: bytes of header")
     text = head[start:stop] if stop <= len(head) else read_part(place, start, stop)
-    array = parse(text, stop, at + start, check, what)
+    array = known.get((text, stop)) if known is not None else None
+    if array is None:
+        array = parse(text, stop, at + start, check, what)
+        if known is not None:
+            known[text, stop] = array
     needed = prod(array.shape) * array.width
     if needed != place.size - stop:
         shown = f"{array.dtype}{list(array.shape)} needs {figure(needed)} bytes"

@@ -55,8 +55,11 @@ class Walker:
     def text(self, start: int, stop: int, what: str) -> str:
         """The text of a field."""
         self._check.limit("metadata_bytes", stop - start, start, f"onnx: bytes of {what}")
+        place = start - self._base
+        inside = place >= 0 and stop - self._base <= len(self._data)
+        data = self._data[place : stop - self._base] if inside else self._source.read(start, stop - start)
         try:
-            return self._source.read(start, stop - start).decode()
+            return data.decode()
         except UnicodeDecodeError:
             self._check.fail(rules.TEXT, start, f"onnx: {what} is not UTF-8")
 
@@ -66,6 +69,8 @@ class Walker:
         if place < 0 or place + 10 > len(data):
             self._data = data = self._source.read(at, min(_WINDOW, self._source.size - at))
             self._base, place = at, 0
+        if at < stop and data[place] < 0x80:  # most numbers
+            return data[place], at + 1
         value = size = 0
         for byte in data[place : place + min(10, stop - at)]:
             value |= (byte & 0x7F) << 7 * size
