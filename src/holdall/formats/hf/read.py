@@ -91,8 +91,7 @@ class _Reader:
                     self.index = read_index(index, name, check)
         files = [name] if self.index is None else self.index.files
         if len(files) > 1:
-            with check.scope():
-                source.expect(files)
+            source.expect(files)
         for file in files:
             with check.scope(), self._inside(file):
                 member = source.sibling(file)
