@@ -42,7 +42,7 @@ def test_rename_by_table_then_by_rules() -> None:
     assert changes.new_name("model.b") == "b"
 
 
-@pytest.mark.parametrize("rule", ["", "s", "s/a/b", "s//b/", "y/a/b/", "s/(/b/", "s/a/b/g"])
+@pytest.mark.parametrize("rule", ["", "s", "s/a/b", "s//b/", "y/a/b/", "s/(/b/", "s/a/b/g", r"s/a/\1/", r"s/a/\g<n>/"])
 def test_a_rename_rule_that_is_none(rule: str) -> None:
     with pytest.raises(UnsupportedError, match="rename rule"):
         parse_rename([rule])

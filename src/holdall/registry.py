@@ -101,15 +101,15 @@ def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:
     """The one format for a path to be written; a suffix that several share is refused naming them."""
     for suffix, meanings in AMBIGUOUS.items():
         if os.fspath(path).lower().endswith(suffix):
-            raise UnsupportedError(f"{os.fspath(path)}: {suffix} may mean {' or '.join(meanings)}: give format=")
+            raise UnsupportedError(f"{os.fspath(path)}: {suffix} may mean {' or '.join(meanings)}: give a format")
     found = _by_suffix(os.fspath(path))
     if len(found) == 1:
         return found[0]
     if not found:
         known = ", ".join(sorted({suffix for name in names() for suffix in find(name).suffixes}))
-        raise UnsupportedError(f"{os.fspath(path)}: no format has this suffix; give format=, or one of {known}")
+        raise UnsupportedError(f"{os.fspath(path)}: no format has this suffix; give a format, or use one of {known}")
     choices = ", ".join(f.name for f in found)
-    raise UnsupportedError(f"{os.fspath(path)}: the suffix may mean {choices}: give format=")
+    raise UnsupportedError(f"{os.fspath(path)}: the suffix may mean {choices}: give a format")
 
 
 def _candidates(source: Source, head: bytes, allowed: Collection[str] | None) -> Iterator[Format]:

@@ -96,8 +96,8 @@ def parse_rename(rules: Iterable[str]) -> list[tuple[str, str]]:
         if len(parts) != 3 or parts[2] or not parts[0]:
             raise UnsupportedError(f"a rename rule looks like s/old/new/, not {rule!r}")
         try:
-            re.compile(parts[0])
-        except re.error as error:
+            re.sub(parts[0], parts[1], "")  # also reads the replacement, whose groups may not exist
+        except (re.error, IndexError) as error:
             raise UnsupportedError(f"the rename rule {rule!r} is no regular expression: {error}") from None
         pairs.append((parts[0], parts[1]))
     return pairs

@@ -89,10 +89,11 @@ def convert(
     if as_json:
         emit_json(_facts(report, dry_run))
     else:
-        emit(_lines(report, dry_run))
+        altered = bool(cast) or any(changes[name] for name in ("include", "exclude", "transpose", "dequantize"))
+        emit(_lines(report, dry_run, altered))
 
 
-def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
+def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
     size = "a size that only writing can tell" if report.size is None else size_text(report.size)
     verb = "would write" if dry_run else "wrote"
     speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
@@ -108,7 +109,8 @@ def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
     if len(report.losses) > _SHOWN:
         lines.append(f"  … and {len(report.losses) - _SHOWN:,} more: --json lists all")
     if report.skeleton_bytes:
-        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: the way back is exact")
+        back = "the way back restores all but the changed tensors" if altered else "the way back is exact"
+        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: {back}")
     return lines
 
 
@@ -156,7 +158,10 @@ def _names(path: str | None) -> dict[str, str]:
     """Exact renames from a file."""
     if path is None:
         return {}
-    text = Path(path).read_text(encoding="utf-8")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{path}: is not UTF-8 text: byte {error.start}") from None
     if text.lstrip().startswith("{"):
         import json
 

@@ -51,7 +51,8 @@ def write_file(
         raise UnsupportedError(f"{os.fspath(path)}: is not a regular file")
     _check_space(target.parent, plan.cursor)
     part = _part_name(target)
-    fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with _blaming(path):
+        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -84,7 +85,8 @@ def write_folder(
     total = None if any(file.size is None for file in plan.files.values()) else least
     _check_space(target.parent, least)
     part = _part_name(target)
-    part.mkdir()
+    with _blaming(path):
+        part.mkdir()
     known: dict[str, Any] = {}
     tally = None if progress is None else _Tally(progress, total)
     try:
@@ -172,7 +174,17 @@ class _Tally:
 
 
 def _part_name(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    name = os.fsdecode(os.fsencode(target.name)[:200])  # a long name leaves room for what is added
+    return target.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+
+
+@contextlib.contextmanager
+def _blaming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the system says of the file in progress is told of ``path``, which is the name people know."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def _check_space(folder: Path, size: int) -> None:
