@@ -158,6 +158,8 @@ def test_merging_and_splitting(tmp_path: Path) -> None:
     assert parts == ["parts-00001-of-00002.oinf", "parts-00002-of-00002.oinf"]
     with pytest.raises(ContentError, match="two tensors would be called 'a'"):
         holdall.convert([tmp_path / "a.oinf", tmp_path / "a.oinf"], tmp_path / "x.oinf")
+    with pytest.raises(ContentError, match="a size looks like"):
+        holdall.convert(tmp_path / "a.oinf", tmp_path / "none", format="oinf", split=0)
 
 
 def test_equal_tensors_are_stored_once_where_the_target_can(tmp_path: Path) -> None:

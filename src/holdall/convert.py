@@ -134,11 +134,14 @@ def convert(
             target_format=target.name,
         )
         job = _Job(models, target, settings, changes, report, limits or DEFAULT_LIMITS)
-        untouched = not (options or metadata or quantize or dedup or split)
+        untouched = not (options or metadata or quantize or dedup) and split is None
         plan = (job.copied() or job.restored()) if untouched else None
         if plan is None:
             model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
-            plan = job.split_plan(model, parse_size(split), Path(dst).name) if split else target.plan(model, settings)
+            if split is None:
+                plan = target.plan(model, settings)
+            else:
+                plan = job.split_plan(model, parse_size(split), Path(dst).name)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
         report.changes += plan.notes if isinstance(plan, Plan) else []
         if not dry_run:
