@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
-from holdall.payload import Payload
+from holdall.payload import Held, Payload
 from holdall.plan import Plan, Results
 from holdall.ziplayout import (
     CENTRAL,
@@ -28,6 +28,7 @@ _PADDING: Final = 0x4246  # "FB", the id under which PyTorch fills up to its ali
 _UTF8: Final = 0x0800
 _NEWYEAR: Final = 0x0021  # 1980-01-01, the first day that a zip knows
 _FULL: Final = 0xFFFFFFFF
+_SMALL: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,12 @@ class ZipPlan:
         if fill:
             fill += self._align if fill < 4 else 0
             wide += _field(_PADDING, bytes(fill - 4))
-        known = all(isinstance(part, bytes) for part in parts)
         number = len(self._entries)
-        crc: int | str = zlib.crc32(b"".join(p for p in parts if isinstance(p, bytes))) if known else f"crc {number}"
+        crc: int | str = f"crc {number}"
+        if all(isinstance(part, bytes) or (isinstance(part, Held) and part.size <= _SMALL) for part in parts):
+            crc = 0  # what is small and in memory is summed now, which spares the sink a late piece
+            for part in parts:
+                crc = zlib.crc32(part.data if isinstance(part, Held) else cast(bytes, part), crc)
         if isinstance(crc, int):
             plan.put(_local(stored, size, wide, crc))
         else:

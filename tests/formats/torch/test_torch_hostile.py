@@ -299,3 +299,11 @@ def test_nothing_of_torch_or_pickle_is_imported_to_read(tmp_path):
     code = "import sys, holdall; m = holdall.open(sys.argv[1]); m['w'].numpy(); print('torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert ran.stdout.strip() == "False", ran.stderr
+
+
+def test_bin_is_read_by_content_and_written_by_name(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    with pytest.raises(holdall.UnsupportedError, match="torch"):
+        holdall.save(path, {"w": np.zeros(2)})
+    holdall.save(path, {"w": np.zeros(2)}, format="torch")
+    assert holdall.open(path).format == "torch"
