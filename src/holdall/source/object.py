@@ -12,24 +12,22 @@ from holdall.check import Rule
 from holdall.errors import FormatError, HoldallError
 from holdall.source import requests
 from holdall.source.requests import Answer, Trouble
-from holdall.source.stores import Place, RemoteError, shown, stable
+from holdall.source.stores import AbsentError, Place, RemoteError, shown, stable
 
 if TYPE_CHECKING:
     from holdall.source.cache import RangeCache
 
-__all__ = ["ANSWER", "CHANGED", "MISSING", "RemoteObject"]
+__all__ = ["ANSWER", "CHANGED", "RemoteObject"]
 
 CHANGED = Rule("core.remote.changed", "the object is the one that was opened")
 ANSWER = Rule("core.remote.answer", "the server answers with the range that was asked for")
 
-MISSING = "is not there"
 _ATTEMPTS = 5
 _FIRST_WAIT = 0.1  # seconds before the second attempt; each wait is four times the last, up to
 _LONGEST_WAIT = 3.0
 
+_ABSENT = ("FileNotFoundError", "NotFoundError")
 _FINAL = {  # failures that another attempt does not change, and how people call them
-    "FileNotFoundError": MISSING,
-    "NotFoundError": MISSING,
     "PermissionError": "access is denied",
     "PermissionDeniedError": "access is denied",
     "UnauthenticatedError": "the credentials are refused",
@@ -90,7 +88,7 @@ class RemoteObject:
         try:
             return self._get({"range": (0, head)})
         except Trouble as trouble:
-            if trouble.kind in _FINAL or not any(word in trouble.text for word in _RANGE_TROUBLE):
+            if trouble.kind in (*_ABSENT, *_FINAL) or not any(word in trouble.text for word in _RANGE_TROUBLE):
                 raise
             with self._lock:
                 self.requests += 1
@@ -125,6 +123,8 @@ class RemoteObject:
         """The failure for people, without the library's words; None when another attempt may help."""
         if trouble.kind == "PreconditionError":
             return FormatError(CHANGED.id, None, f"{self.name}: was replaced while it was open")
+        if trouble.kind in _ABSENT:
+            return AbsentError(f"{self.name}: is not there")
         if trouble.kind in _FINAL:
             return RemoteError(f"{self.name}: {_FINAL[trouble.kind]}")
         if any(word in trouble.text for word in _NO_RANGES):

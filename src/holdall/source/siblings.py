@@ -8,10 +8,11 @@ from contextlib import suppress
 
 from holdall.errors import FormatError
 from holdall.source.base import Source
+from holdall.source.folder import MISSING
 from holdall.source.lanes import members
-from holdall.source.object import MISSING, RemoteObject
+from holdall.source.object import RemoteObject
 from holdall.source.requests import Trouble, listed
-from holdall.source.stores import BUCKETS, Place, RemoteError, joined, shown
+from holdall.source.stores import BUCKETS, AbsentError, Place, RemoteError, joined, shown
 
 __all__ = ["WELL_KNOWN", "Siblings"]
 
@@ -37,7 +38,11 @@ class Siblings:
         """The member ``relative``; FormatError for a name that leaves the folder, before anything is sent."""
         url = joined(self._url, relative)
         coming = self._coming.pop(relative, None)
-        source = self._opener(url) if coming is None else coming.result()
+        try:
+            source = self._opener(url) if coming is None else coming.result()
+        except AbsentError:
+            message = f"the member {relative!r} is not in {shown(joined(self._url, 'x'))[:-2]}"
+            raise FormatError(MISSING.id, None, message) from None
         source.member = relative
         return source
 
@@ -76,8 +81,10 @@ class Siblings:
             return True
         try:
             RemoteObject(joined(self._url, name), 1)  # a byte: not every server answers HEAD
+        except AbsentError:
+            return False
         except RemoteError as error:
-            if str(error).endswith((MISSING, "access is denied")):
+            if str(error).endswith("access is denied"):  # how some stores say that there is nothing to see
                 return False
             raise
         return True

@@ -14,7 +14,7 @@ from holdall.errors import HoldallError, UnsupportedError
 from holdall.source.credentials import client_options, endpoint_is_plain, s3_config
 from holdall.source.folder import contained
 
-__all__ = ["SCHEMES", "Place", "RemoteError", "is_folder_url", "is_url", "joined", "shown", "stable"]
+__all__ = ["SCHEMES", "AbsentError", "Place", "RemoteError", "is_folder_url", "is_url", "joined", "shown", "stable"]
 
 SCHEMES = ("http", "https", "s3", "gs", "az", "abfs", "hf")
 BUCKETS = ("s3", "gs", "az", "abfs")  # paths are keys: nothing in them is quoted, and they can be listed
@@ -29,6 +29,10 @@ _SIGNING_AZURE = ("sig", "se", "st", "sp", "sv", "sr", "spr", "skoid", "sktid", 
 
 class RemoteError(HoldallError, OSError):
     """The object could not be reached, or is not there."""
+
+
+class AbsentError(RemoteError):
+    """There is no such object."""
 
 
 @dataclass(frozen=True)
