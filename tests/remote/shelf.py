@@ -42,7 +42,8 @@ def put_on(folder: Path, count: int = COUNT) -> dict[str, str]:
             continue
         path = f"{name}/model{(registry.find(name).suffixes or ('',))[0]}"
         main = f"{name}/{MAIN[name]}" if name in MAIN else path
-        _save(folder / (name if name in MAIN else path), values, name, OPTIONS.get(name, {}))
+        options = {"max_shard_size": "1MB"} if name == "hf" and count < COUNT else OPTIONS.get(name, {})
+        _save(folder / (name if name in MAIN else path), values, name, options)
         made[name] = main
     for file, name, options in VARIANTS:
         _save(folder / file, values, name, options)
