@@ -151,7 +151,7 @@ def range_server(files: dict[str, bytes], context: ssl.SSLContext | None = None)
         http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
     http.handle_error = lambda request, address: None  # type: ignore[method-assign]  # clients that hang up
     server.url = f"http{'s' if context else ''}://127.0.0.1:{http.server_address[1]}"
-    threading.Thread(target=http.serve_forever, daemon=True).start()
+    threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:
