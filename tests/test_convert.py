@@ -140,6 +140,38 @@ def test_choosing_renaming_casting(tmp_path: Path) -> None:
         assert {name: str(model[name].dtype) for name in model} == {"w": "bf16", "b": "f32"}
 
 
+def test_changes_do_not_hide_what_only_the_source_knows(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="strict"):
+        holdall.convert(rich, tmp_path / "x.safetensors", include=["w"], strict=True)
+    report = holdall.convert(rich, tmp_path / "x.safetensors", include=["w"])
+    assert report.skeleton_bytes > 0
+    with holdall.open(tmp_path / "x.safetensors") as model:
+        assert model.sizevars == {"B": 4}
+
+
+def test_nothing_left_and_idle_rules(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="no tensor is left"):
+        holdall.convert(rich, tmp_path / "x.safetensors", include=["nothing*"])
+    report = holdall.convert(rich, tmp_path / "x.safetensors", cast=["zz=f16"], exclude=["q"])
+    assert "cast 'zz' matches no tensor" in report.changes
+
+
+def test_casts_are_reported_and_leave_integers(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.oinf", {"w": W * np.float32(1e5), "ids": np.arange(1000)})
+    report = holdall.convert(tmp_path / "a.oinf", tmp_path / "b.oinf", cast="f16")
+    assert report.changes[0] == "1 tensor from f32 to f16"
+    assert "beyond f16" in report.changes[1]
+    with holdall.open(tmp_path / "b.oinf") as model:
+        assert np.array_equal(model["ids"].numpy(), np.arange(1000))
+
+
+def test_a_split_carries_nothing_and_says_so(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError, match="merged or split"):
+        holdall.convert(rich, tmp_path / "parts", format="safetensors", split=100)
+    report = holdall.convert(rich, tmp_path / "parts", format="safetensors", split=100, carry=False)
+    assert not report.lossless
+
+
 def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"a": W, "b": W})
     with pytest.raises(ContentError, match="two tensors would be called 'x'"):
@@ -194,7 +226,7 @@ def test_a_refused_cast_leaves_nothing(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"a": np.array([300], np.int32)})
     (tmp_path / "b.oinf").write_bytes(b"old")
     with pytest.raises(ContentError, match="'a'"):
-        holdall.convert(tmp_path / "a.oinf", tmp_path / "b.oinf", cast="i8")
+        holdall.convert(tmp_path / "a.oinf", tmp_path / "b.oinf", cast="*=i8")
     assert (tmp_path / "b.oinf").read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.oinf", "b.oinf"]
 

@@ -126,7 +126,7 @@ def test_the_command_exits_1_when_different(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"w": A})
     holdall.save(tmp_path / "b.oinf", {"w": A + 1})
     same = CliRunner().invoke(main, ["diff", str(tmp_path / "a.oinf"), str(tmp_path / "a.oinf")])
-    assert (same.exit_code, "are equal: 1 tensors" in same.output) == (0, True)
+    assert (same.exit_code, "are equal: 1 tensor" in same.output) == (0, True)
     other = CliRunner().invoke(main, ["diff", str(tmp_path / "a.oinf"), str(tmp_path / "b.oinf"), "--json"])
     assert other.exit_code == 1
     assert '"verdict":"different"' in other.output

@@ -42,7 +42,7 @@ def test_rename_by_table_then_by_rules() -> None:
     assert changes.new_name("model.b") == "b"
 
 
-@pytest.mark.parametrize("rule", ["", "s", "s/a/b", "s//b/", "y/a/b/", "s/(/b/", "s/a/b/g", r"s/a/\1/", r"s/a/\g<n>/"])
+@pytest.mark.parametrize("rule", ["", "s", "s/a/b", "s//b/", "y/a/b/", "s/(/b/", "s/a/b/x", r"s/a/\1/", r"s/a/\g<n>/"])
 def test_a_rename_rule_that_is_none(rule: str) -> None:
     with pytest.raises(UnsupportedError, match="rename rule"):
         parse_rename([rule])
@@ -50,7 +50,7 @@ def test_a_rename_rule_that_is_none(rule: str) -> None:
 
 def test_cast_rules() -> None:
     assert parse_cast({"*.norm": "f32"}) == [("*.norm", "f32")]
-    assert parse_cast("bf16") == [("*", "bf16")]
+    assert parse_cast("bf16") == [("", "bf16")]
     with pytest.raises(UnsupportedError, match="float99"):
         parse_cast("float99")
 
@@ -66,6 +66,45 @@ def test_a_float_cast_rounds_to_nearest(stored: Tensor, dtype: str) -> None:
     made = cast(stored, named(dtype)).numpy()
     assert made.dtype == expected.dtype
     assert made.tobytes() == expected.tobytes()
+
+
+def test_a_rule_without_a_pattern_is_for_floats() -> None:
+    changes = Changes(cast=parse_cast("bf16"))
+    ids = Tensor.of("ids", np.arange(1000))
+    assert changes.apply(ids).dtype == ids.dtype
+    assert str(changes.apply(Tensor.of("w", VALUES)).dtype) == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "message"),
+    [
+        (np.array([1, 2**24 + 1], np.int64), "f32", "element 1 is 16777217, which f32 does not hold"),
+        (np.array([2**63 - 1], np.int64), "f64", "element 0"),
+        (np.array([70000], np.int32), "f16", "element 0 is 70000"),
+    ],
+)
+def test_an_integer_that_would_become_another_stops_the_cast(value: np.ndarray, dtype: str, message: str) -> None:
+    with pytest.raises(ContentError, match=f"'w': {message}"):
+        cast(Tensor.of("w", value), named(dtype)).raw()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(np.float32(1e6), "f16"), (np.float64(1e300), "f32"), (np.float32(500), "f8_e4m3")]
+)
+def test_values_beyond_the_type_are_told(value: np.floating, dtype: str) -> None:
+    told: list[str] = []
+    cast(Tensor.of("w", np.array([value, 1, np.inf], value.dtype)), named(dtype), told.append).raw()
+    assert told == [f"tensor 'w': 1 value is beyond {dtype} and no longer finite"]
+
+
+def test_infinities_and_integers_that_fit_are_cast() -> None:
+    assert cast(Tensor.of("w", np.array([np.inf, -np.inf, np.nan], np.float32)), named("f16")).numpy()[0] == np.inf
+    assert cast(Tensor.of("w", np.arange(-256, 257)), named("bf16")).numpy()[0] == -256
+
+
+def test_rules_that_meet_nothing_are_named() -> None:
+    changes = Changes(include=["a*", "z*"], rename=parse_rename(["s/q/r/"]), names={"n": "m"}, cast=[("y", "f16")])
+    assert changes.idle(["a", "b"]) == ["include 'z*'", "cast 'y'", "rename 'n'", "rename 'q'"]
 
 
 def test_widening_is_exact() -> None:

@@ -36,8 +36,9 @@ def open_model(
 ) -> Model:
     """Open a weight file of any known format. Reads the header and the index, no payload.
 
-    ``what`` is a path, a URL (http, s3, gs, az, hf) or a bytes-like object. ``format`` names the format instead of detecting it, and
-    ``allowed`` is an allowlist of formats for files of strangers. ``mmap=False`` reads instead of mapping.
+    ``what`` is a path, a URL (http, s3, gs, az, hf) or a bytes-like object. ``format`` names the format instead of
+    detecting it, and ``allowed`` is an allowlist of formats for files of strangers. ``mmap=False`` reads instead of
+    mapping.
     ``require`` names the parts (as the format calls them) without which the file is of no use to the caller.
 
     >>> import holdall, numpy as np

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -63,12 +64,13 @@ class ConversionReport:
     @property
     def lossless(self) -> bool:
         """True when nothing is lost for good: what is not native travels in the skeleton."""
-        return all(loss.fate != "lost" for loss in self.losses)
+        return all(loss.fate != "lost" for loss in self.losses) and (not self.losses or self.skeleton_bytes > 0)
 
     def __str__(self) -> str:
         how = {"bytes": ", the original bytes restored", "content": ", the original restored around new payloads"}
         extra = how.get(self.restored or "", f", {len(self.losses)} things not native" if self.losses else "")
-        return f"{', '.join(self.source)} -> {self.target}: {self.tensors} tensors, {self.nbytes} bytes{extra}"
+        noun = "tensor" if self.tensors == 1 else "tensors"
+        return f"{', '.join(self.source)} -> {self.target}: {self.tensors} {noun}, {self.nbytes} bytes{extra}"
 
 
 def convert(
@@ -134,10 +136,11 @@ def convert(
             target_format=target.name,
         )
         job = _Job(models, target, settings, changes, report, limits or DEFAULT_LIMITS)
+        job.whole &= split is None
         untouched = not (options or metadata or quantize or dedup) and split is None
         plan = (job.copied() or job.restored()) if untouched else None
         if plan is None:
-            model = job.expressed(metadata, quantize, dedup=dedup, carry=carry and split is None, strict=strict)
+            model = job.expressed(metadata, quantize, dedup=dedup, carry=carry, strict=strict)
             if split is None:
                 plan = target.plan(model, settings)
             else:
@@ -170,6 +173,7 @@ class _Job:
         self.changes = changes
         self.report = report
         self.limits = limits
+        self.whole = len(models) == 1  # one source, and all of it in one target: only then is there an original
 
     def copied(self) -> Plan | None:
         """The file as it is, when it is of the target's format already and nothing was asked for."""
@@ -215,7 +219,7 @@ class _Job:
         returns = self._returning(merged)
         if returns is not None:
             merged = returns
-        tensors = [self.changes.apply(t) for t in merged.tensors if self.changes.chooses(t.name)]
+        tensors = self._changed(merged)
         _refuse_twins(tensors)
         if dedup:
             tensors, notes = share_equal(tensors)
@@ -241,6 +245,24 @@ class _Job:
             expressed = self._carried(expressed, travelling, losses, carry)
         self._count(expressed)
         return expressed
+
+    def _changed(self, model: Model) -> list[Tensor]:
+        """The tensors that were asked for, as they were asked for; what the rules did, and what none of them met."""
+        chosen = [tensor for tensor in model.tensors if self.changes.chooses(tensor.name)]
+        if len(model) and not chosen:
+            raise ContentError("no tensor is left: include and exclude choose none")
+        self.report.changes += [f"{rule} matches no tensor" for rule in self.changes.idle(model.tensors.names)]
+        tensors = [self.changes.apply(tensor, self._tell) for tensor in chosen]
+        kinds = Counter((str(old.dtype), str(new.dtype)) for old, new in zip(chosen, tensors, strict=True))
+        for (old, new), count in kinds.items():
+            if old != new:
+                self.report.changes.append(f"{count} {'tensor' if count == 1 else 'tensors'} from {old} to {new}")
+        return tensors
+
+    def _tell(self, text: str) -> None:
+        """Put into the report what shows only while bytes pass, and once even when they pass twice."""
+        if text not in self.report.changes:
+            self.report.changes.append(text)
 
     def _returning(self, merged: Model) -> Model | None:
         """The original of the target's format that the source carries, around the tensors as they are now."""
@@ -292,12 +314,14 @@ class _Job:
         self, model: Model, expressed: Model, travelling: Mapping[str, Tensor], losses: list[Loss]
     ) -> list[Loss]:
         """What only the source's own format knows is lost, unless its writer would make the same file again."""
-        if model.format in (None, self.target.name) or losses or self.changes:
+        if model.format in (None, self.target.name) or losses:
             return []
-        if self.target.holds.own_metadata:
+        if self.target.holds.own_metadata and self.whole:
             return [Loss("native", model.format or "", f"{self.target.name} adds entries of its own", "carried")]
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
+        if self.changes:
+            return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
         shared = not self.target.holds.aliases and share_bytes(travelling.values())
         if not shared and same_on_return(model, expressed, self.target, self.settings):
             return []
@@ -306,8 +330,7 @@ class _Job:
     def _carried(self, expressed: Model, travelling: Mapping[str, Tensor], losses: list[Loss], carry: bool) -> Model:
         """``expressed`` with the skeleton of the source; or the losses as they are, where carrying is not wanted."""
         report, holds = self.report, self.target.holds
-        single = len(self.models) == 1
-        if carry and single and holds.free_text:
+        if carry and self.whole and holds.free_text:
             entries = carried_entries(self.models[0], self._travels(travelling), holds, self.limits)
             report.losses += losses
             report.skeleton_bytes = sum(len(entry.value) for entry in entries)
@@ -315,7 +338,7 @@ class _Job:
             return expressed.replace(metadata=Metadata([*kept, *entries]))
         gone = [_lost(loss) for loss in losses]
         if carry and any(loss.fate in ("lost", "opaque") for loss in gone):
-            raise ContentError(_refusal(self.target, gone, _why_not(self.target, single)))
+            raise ContentError(_refusal(self.target, gone, _why_not(self.target, self.whole)))
         report.losses += gone
         return expressed
 
@@ -366,9 +389,9 @@ def _folder_size(plan: FolderPlan) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def _why_not(target: Format, single: bool) -> str:
-    if not single:
-        return "several sources are merged, and a merger has no single original to carry"
+def _why_not(target: Format, whole: bool) -> str:
+    if not whole:
+        return "files that are merged or split have no single original to carry"
     return f"{target.name} has no free-form place to carry it in" if not target.holds.free_text else "carry is off"
 
 

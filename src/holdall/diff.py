@@ -83,9 +83,9 @@ class Difference:
 
     def __str__(self) -> str:
         if not self:
-            return f"{self.a} and {self.b} are equal: {self.equal} tensors"
-        parts = [f"{len(self.tensors)} tensors", f"{len(self.metadata)} metadata entries", f"{len(self.assets)} assets"]
-        return f"{self.a} and {self.b} differ in {', '.join(parts)}; {self.equal} tensors are equal"
+            return f"{self.a} and {self.b} are equal: {_count(self.equal, 'tensor')}"
+        parts = (_count(len(self.tensors), "tensor"), f"{len(self.metadata)} of metadata", f"{len(self.assets)} of assets")
+        return f"{self.a} and {self.b} differ in {', '.join(parts)}; {_count(self.equal, 'tensor')} equal"
 
 
 def diff(
@@ -168,6 +168,10 @@ class _Comparison:
         if distance is not None and distance.different == 0:
             return TensorDifference(a.name, "different", "equal values in other bits (-0.0, NaN payloads)", distance)
         return TensorDifference(a.name, "different", "", distance)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _name(model: Model) -> str:

@@ -117,7 +117,7 @@ class Format(ABC):
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
-        return None
+        return
 
     def patches(self, model: Model, copy: Model, tick: Tick) -> list[Patch]:
         """What of ``copy`` makes the damaged file of ``model`` whole; raises where the copy cannot."""

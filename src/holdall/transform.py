@@ -6,14 +6,18 @@ Nothing is read here. A changed tensor gets a payload that is made, block by blo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
 from holdall.dtypes import DTYPES, DType, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Made
 from holdall.tensor import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Changes", "cast", "dequantized", "parse_cast", "parse_rename", "transposed"]
 
@@ -25,12 +29,13 @@ class Changes:
     """What to do to each tensor; the empty one changes nothing.
 
     Patterns are shell globs over names as they are in the source. ``cast`` pairs a pattern with a dtype, the
-    first match counts. ``rename`` is a list of (regular expression, replacement), applied in order.
+    first match counts; the empty pattern means every tensor of floats. ``rename`` is a list of (regular expression,
+    replacement, how often), applied in order.
     """
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    rename: Sequence[tuple[str, str]] = ()
+    rename: Sequence[tuple[str, str, int]] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     cast: Sequence[tuple[str, str]] = ()
     transpose: Sequence[str] = ()
@@ -48,63 +53,88 @@ class Changes:
     def new_name(self, name: str) -> str:
         """What the tensor called ``name`` is called afterwards."""
         renamed = self.names.get(name, name)
-        for pattern, replacement in self.rename:
-            renamed = re.sub(pattern, replacement, renamed)
+        for pattern, replacement, often in self.rename:
+            renamed = re.sub(pattern, replacement, renamed, count=often)
         return renamed
 
-    def apply(self, tensor: Tensor) -> Tensor:
-        """The tensor as asked for, with its bytes still to be made."""
+    def idle(self, names: Sequence[str]) -> list[str]:
+        """The patterns and rules that no name in ``names`` answers to: most likely a slip of the pen."""
+        globs = [
+            *(("include", pattern) for pattern in self.include),
+            *(("exclude", pattern) for pattern in self.exclude),
+            *(("cast", pattern) for pattern, _ in self.cast if pattern),
+            *(("transpose", pattern) for pattern in self.transpose),
+        ]
+        found = [f"{what} {p!r}" for what, p in globs if not any(fnmatchcase(name, p) for name in names)]
+        known = set(names)
+        found += [f"rename {old!r}" for old in self.names if old not in known]
+        for pattern, _, _ in self.rename:
+            if not any(re.search(pattern, name) for name in names):
+                found.append(f"rename {pattern!r}")
+        return found
+
+    def apply(self, tensor: Tensor, tell: Callable[[str], None] = lambda text: None) -> Tensor:
+        """The tensor as asked for, with its bytes still to be made; ``tell`` hears of values beyond the new type."""
         name = tensor.name
         if any(fnmatchcase(name, pattern) for pattern in self.dequantize) and not isinstance(tensor.dtype, DType):
             tensor = dequantized(tensor)
         if any(fnmatchcase(name, pattern) for pattern in self.transpose):
             tensor = transposed(tensor)
         for pattern, dtype in self.cast:
-            if fnmatchcase(name, pattern):
-                tensor = cast(tensor, named(dtype))
+            if fnmatchcase(name, pattern) if pattern else _is_float(tensor):
+                tensor = cast(tensor, named(dtype), tell)
                 break
         return tensor.replace(name=self.new_name(name))
 
 
+def _is_float(tensor: Tensor) -> bool:
+    return isinstance(tensor.dtype, DType) and tensor.dtype.kind == "float"
+
+
 def parse_cast(rules: str | Iterable[str] | Mapping[str, str]) -> list[tuple[str, str]]:
-    """Cast rules from ``"bf16"``, ``["*.norm*=f32", "bf16"]`` or ``{"*.norm*": "f32"}``.
+    """Cast rules from ``"bf16"`` (every tensor of floats), ``["*.norm*=f32", "bf16"]`` or ``{"*.norm*": "f32"}``.
 
     >>> parse_cast(["*.norm*=f32", "bf16"])
-    [('*.norm*', 'f32'), ('*', 'bf16')]
+    [('*.norm*', 'f32'), ('', 'bf16')]
     """
     if isinstance(rules, Mapping):
         pairs = list(rules.items())
     else:
         texts = [rules] if isinstance(rules, str) else rules
         parts = (text.rpartition("=") for text in texts)
-        pairs = [(pattern or "*", dtype) for pattern, _, dtype in parts]
+        pairs = [(pattern, dtype) for pattern, _, dtype in parts]
     for _, dtype in pairs:
         if dtype not in DTYPES:
             raise UnsupportedError(f"there is no dtype {dtype!r} to cast to; the dtypes are {' '.join(DTYPES)}")
     return pairs
 
 
-def parse_rename(rules: Iterable[str]) -> list[tuple[str, str]]:
-    """Rename rules written as ``s/old/new/``, with any character for the slash.
+def parse_rename(rules: Iterable[str]) -> list[tuple[str, str, int]]:
+    """Rename rules written as ``s/old/new/``, as in sed: the first match, or with a ``g`` at the end all of them.
 
-    >>> parse_rename(["s/^model[.]//"])
-    [('^model[.]', '')]
+    Any character can stand for the slash.
+
+    >>> parse_rename(["s/^model[.]//", "s|/|.|g"])
+    [('^model[.]', '', 1), ('/', '.', 0)]
     """
     pairs = []
     for rule in rules:
         parts = rule[2:].split(rule[1]) if len(rule) > 3 and rule[0] == "s" else []
-        if len(parts) != 3 or parts[2] or not parts[0]:
+        if len(parts) != 3 or parts[2] not in ("", "g") or not parts[0]:
             raise UnsupportedError(f"a rename rule looks like s/old/new/, not {rule!r}")
         try:
             re.sub(parts[0], parts[1], "")  # also reads the replacement, whose groups may not exist
         except (re.error, IndexError) as error:
             raise UnsupportedError(f"the rename rule {rule!r} is no regular expression: {error}") from None
-        pairs.append((parts[0], parts[1]))
+        pairs.append((parts[0], parts[1], 0 if parts[2] else 1))
     return pairs
 
 
-def cast(tensor: Tensor, dtype: DType) -> Tensor:
-    """``tensor`` in another dtype. Floats round to nearest even; integers must fit, or the writing stops."""
+def cast(tensor: Tensor, dtype: DType, tell: Callable[[str], None] = lambda text: None) -> Tensor:
+    """``tensor`` in another dtype. Floats round to nearest even; an integer that would become another number stops it.
+
+    ``tell`` hears how many finite values are beyond the new type, once the tensor has been made.
+    """
     if tensor.dtype == dtype:
         return tensor
     if not isinstance(tensor.dtype, DType):
@@ -115,13 +145,54 @@ def cast(tensor: Tensor, dtype: DType) -> Tensor:
     count = _BLOCK * 8 // max(source.bits, dtype.bits, 32)
 
     def make() -> Iterator[memoryview]:
+        beyond = first = 0
         for block in tensor.blocks(count):
+            values = source.widened(block)
             try:
-                yield dtype.encode(source.widened(block))
+                stored = dtype.encode(values)
+                if dtype.kind in ("float", "complex") and values.dtype.kind in "iub":
+                    _refuse_other_integers(values, dtype, stored, first)
             except ContentError as error:
                 raise ContentError(f"tensor {tensor.name!r}: {error}") from None
+            beyond += _beyond(values, dtype, stored)
+            yield stored
+            first += values.size
+        if beyond:
+            noun = "value is" if beyond == 1 else "values are"
+            tell(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and no longer finite")
 
     return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make))
+
+
+def _refuse_other_integers(values: NDArray[Any], dtype: DType, stored: memoryview, first: int) -> None:
+    """ContentError for an integer that a cast to floats would change."""
+    import numpy as np
+
+    back = dtype.decode_flat(stored, 0, values.size).astype(np.float64)
+    exact = np.abs(back) < 2.0**63  # what the comparison can tell, infinities apart
+    exact[exact] = back[exact].astype(np.int64) == values.astype(np.int64, copy=False)[exact]
+    if not exact.all():
+        at = int((~exact).argmax())
+        raise ContentError(f"element {first + at} is {values[at]}, which {dtype} does not hold")
+
+
+def _beyond(values: NDArray[Any], dtype: DType, stored: memoryview) -> int:
+    """How many finite values are infinite, or no number, after a cast to floats."""
+    import numpy as np
+
+    if values.dtype.kind not in "fV" or dtype.kind != "float" or dtype.bits >= 8 * values.dtype.itemsize:
+        return 0
+    if not np.any(np.abs(values) > _largest(dtype)):
+        return 0
+    back = dtype.decode_flat(stored, 0, values.size).astype(np.float32)
+    return int((np.isfinite(values) & ~np.isfinite(back)).sum())
+
+
+def _largest(dtype: DType) -> float:
+    """The largest finite value of a float type."""
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
 
 
 def transposed(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -51,6 +52,7 @@ SUMMARIES = {
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 INTERRUPTED = 130  # ... and SIGINT
+TERMINATED = 143  # ... and SIGTERM
 
 
 class Failure(click.ClickException):
@@ -88,6 +90,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong becomes one sentence and an exit code."""
+        signal.signal(signal.SIGTERM, _terminate)
         _be_lenient(sys.stdout)
         _be_lenient(sys.stderr)
         try:
@@ -120,6 +123,11 @@ def sentence(error: BaseException) -> str:
     if not isinstance(error, (HoldallError, OSError)):
         return clean(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
     return clean(str(error) or type(error).__name__)
+
+
+def _terminate(number: int, frame: object) -> None:
+    """Leave as after ctrl-C: files in progress are removed on the way out."""
+    raise SystemExit(TERMINATED)
 
 
 def _be_lenient(stream: Any) -> None:

@@ -69,6 +69,7 @@ def convert(
     """
     from holdall.convert import convert as run
 
+    _check_usage(target, format, changes["rename"], cast, list(options))
     given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
     with progress(f"converting to {clean(target)}") as told:
         report = run(
@@ -93,6 +94,23 @@ def convert(
         emit(_lines(report, dry_run, altered))
 
 
+def _check_usage(
+    target: str, format: str | None, rename: tuple[str, ...], cast: tuple[str, ...], options: list[str]
+) -> None:
+    """What is wrong with the words of the command is wrong usage, before any file is opened."""
+    from holdall import registry
+    from holdall.errors import UnsupportedError
+    from holdall.transform import parse_cast, parse_rename
+
+    try:
+        found = registry.by_suffix(target) if format is None else registry.find(format)
+        found.settings(writer_options(options))
+        parse_rename(rename)
+        parse_cast(cast)
+    except UnsupportedError as error:
+        raise click.UsageError(str(error)) from None
+
+
 def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
     size = "a size that only writing can tell" if report.size is None else size_text(report.size)
     verb = "would write" if dry_run else "wrote"
@@ -101,7 +119,7 @@ def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
         f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
     ]
     if report.restored == "bytes":
-        lines.append("  the original file is restored byte for byte")
+        lines.append("  the original is restored byte for byte")
     elif report.restored == "content":
         lines.append("  the original's metadata and structure are restored around the changed tensors")
     lines += [f"  {clean(text)}" for text in report.changes]

@@ -65,12 +65,22 @@ def _facts(seen: Examination, model: Model) -> dict[str, Any]:
         ],
         "sizevars": dict(model.sizevars),
         "metadata": {key: plain(value) for key, value in model.metadata.items()},
-        "assets": {name: model.assets.payload(name).size for name in model.assets},
+        "assets": {name: _asset_size(model, name) for name in model.assets},
         "largest": [
             {"name": t.name, "dtype": str(t.dtype), "shape": list(t.shape), "nbytes": t.nbytes} for t in largest
         ],
         "problems": {severity: counts[severity] for severity in ("error", "warning", "note")},
     }
+
+
+def _asset_size(model: Model, name: str) -> int | None:
+    """Bytes of an asset; None for one that cannot be opened, such as a link that leads out of the folder."""
+    from holdall.errors import HoldallError
+
+    try:
+        return model.assets.payload(name).size
+    except (HoldallError, OSError):
+        return None
 
 
 def _show(seen: Examination, model: Model) -> None:
@@ -100,7 +110,8 @@ def _show(seen: Examination, model: Model) -> None:
     _section("size variables", {name: str(value) for name, value in model.sizevars.items()})
     _section("metadata", {key: value_text(model.metadata[key], room) for key in _first(model.metadata)},
              len(model.metadata))  # fmt: skip
-    _section("assets", {name: size_text(model.assets.payload(name).size) for name in model.assets})
+    sizes = {name: _asset_size(model, name) for name in model.assets}
+    _section("assets", {n: "cannot be read" if size is None else size_text(size) for n, size in sizes.items()})
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
     if any(tensor.nbytes for tensor in largest):
         click.echo()

@@ -27,7 +27,7 @@ _LISTED = 100
 
 
 @click.command(
-    epilog='Examples: holdall quantize model.safetensors model.mcf --method k4 --rule "*.embed*=q8"   |   '
+    epilog='Examples: holdall quantize model.safetensors model.mcf --method k4 --rule "*embed*=q8"   |   '
     "holdall quantize hf-folder model.mcf --method k6 --report report.html"
 )
 @click.argument("source", type=FILE)

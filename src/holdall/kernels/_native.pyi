@@ -23,8 +23,19 @@ def json_uints(data: Bytes, tape: Bytes, indexes: Bytes, counts: Bytes, values: 
 def json_words(data: Bytes, tape: Bytes, indexes: Bytes, words: tuple[bytes, ...], out: Bytes, /) -> None: ...
 def msgpack_walk(data: Bytes, start: int, stop: int, depth: int, /) -> tuple[int, int, int, list[Step]]: ...
 def msgpack_table(
-    data: Bytes, start: int, stop: int, count: int, depth: int, keys: bytes,
-    kinds: Bytes, ats: Bytes, values: Bytes, ends: Bytes, starts: Bytes, extras: Bytes, /,
+    data: Bytes,
+    start: int,
+    stop: int,
+    count: int,
+    depth: int,
+    keys: bytes,
+    kinds: Bytes,
+    ats: Bytes,
+    values: Bytes,
+    ends: Bytes,
+    starts: Bytes,
+    extras: Bytes,
+    /,
 ) -> tuple[int, int, int, int, int, list[Step]]: ...
 def msgpack_dims(data: Bytes, positions: Bytes, counts: Bytes, out: Bytes, /) -> tuple[int, int]: ...
 

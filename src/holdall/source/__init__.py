@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def source_of(what: Openable, *, map: bool = True) -> Source:
 
         if is_url(what):
             return remote_source(what, default_cache())
+    if not os.fspath(what):
+        raise FileNotFoundError(errno.ENOENT, "a path is empty", "")
     if Path(what).is_dir():
         return FolderSource(what, map=map)
     return FileSource(what, map=map)
