@@ -84,8 +84,9 @@ class Difference:
     def __str__(self) -> str:
         if not self:
             return f"{self.a} and {self.b} are equal: {_count(self.equal, 'tensor')}"
-        parts = (_count(len(self.tensors), "tensor"), f"{len(self.metadata)} of metadata", f"{len(self.assets)} of assets")
-        return f"{self.a} and {self.b} differ in {', '.join(parts)}; {_count(self.equal, 'tensor')} equal"
+        other = f"{len(self.metadata)} of metadata, {len(self.assets)} of assets"
+        differ = _count(len(self.tensors), "tensor")
+        return f"{self.a} and {self.b} differ in {differ}, {other}; {_count(self.equal, 'tensor')} equal"
 
 
 def diff(
