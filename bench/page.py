@@ -22,7 +22,7 @@ resident memory (VmHWM) is kept. Figures are medians, with the fastest and slowe
 between machines, seconds do not. `make bench QUICK=1` measures less of everything, to see that nothing has gone wrong;
 it does not write this page.
 
-The figures below are from one full run: {machine}.
+The figures below are from full runs on one machine that did nothing else: {machine}.
 """
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "Distance", "TensorDifference", "diff"]
 
 _BLOCK = 1 << 20  # elements compared at a time
+_PIECE = 1 << 20  # bytes compared at a time: both sides and the result stay in the cache
 _LANES = 2  # tensors compared at a time
 
 Verdict = Literal["equal", "different", "dtype", "shape", "only a", "only b", "renamed", "data"]
@@ -186,7 +187,8 @@ def _same_bytes(a: Tensor, b: Tensor) -> bool:
     known = a.digest(), b.digest()
     if known[0] is not None and known[0] == known[1]:
         return True  # both files state the same hash of their bytes
-    return all(_equal(x, y) for x, y in zip(a.payload.chunks(), b.payload.chunks(), strict=True))
+    pieces = zip(a.payload.chunks(_PIECE), b.payload.chunks(_PIECE), strict=True)
+    return all(_equal(x, y) for x, y in pieces)
 
 
 def _equal(x: memoryview, y: memoryview) -> bool:
