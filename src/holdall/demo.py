@@ -100,7 +100,7 @@ def fit(model: Model, target: Format) -> tuple[Model, list[tuple[str, str]]]:
     left_out: list[tuple[str, str]] = []
     tensors = []
     for tensor in model.tensors:
-        why = _refusal(tensor, target)
+        why = holds.refuses(tensor)
         if why is None:
             tensors.append(tensor)
         else:
@@ -116,19 +116,6 @@ def fit(model: Model, target: Format) -> tuple[Model, list[tuple[str, str]]]:
         left_out += [(f"asset {name}", "no assets") for name in model.assets]
     assets = model.assets if holds.assets else None
     return Model(tensors, metadata=Metadata(entries), assets=assets), left_out
-
-
-def _refusal(tensor: Tensor, target: Format) -> str | None:
-    holds = target.holds
-    if str(tensor.dtype) not in holds.dtypes:
-        return f"no {tensor.dtype}"
-    if holds.max_rank is not None and len(tensor.shape) > holds.max_rank:
-        return f"rank {holds.max_rank} at most"
-    if len(tensor.shape) < holds.min_rank:
-        return f"rank {holds.min_rank} at least"
-    if not holds.zero_size and tensor.count == 0:
-        return "no empty tensors"
-    return holds.refuses_name(tensor.name)
 
 
 def run(out: str | os.PathLike[str], tell: Callable[[str], None] = lambda name: None) -> list[Row]:

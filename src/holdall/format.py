@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdall.payload import Payload
     from holdall.plan import FolderPlan, Plan
     from holdall.source import Source
+    from holdall.tensor import Tensor
 
 __all__ = ["Format", "Holds", "Option", "Patch", "Tick"]
 
@@ -46,6 +47,23 @@ class Holds:
     refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
     refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)
     refuses_asset: Callable[[str], str | None] = field(default=lambda name: None)
+
+    def refuses(self, tensor: Tensor) -> str | None:
+        """Why ``tensor`` cannot be held as it is; None when it can."""
+        rank, bits = len(tensor.shape), getattr(tensor.dtype, "bits", 8)
+        if str(tensor.dtype) not in self.dtypes:
+            return f"no {tensor.dtype}"
+        if rank < self.min_rank:
+            return f"rank {self.min_rank} at least"
+        if self.max_rank is not None and rank > self.max_rank:
+            return f"rank {self.max_rank} at most"
+        if not self.zero_size and tensor.count == 0:
+            return "no empty tensors"
+        if not self.declared and not tensor.has_data:
+            return "no tensors without data"
+        if self.whole_bytes and tensor.count * bits % 8:
+            return "whole bytes only"
+        return self.refuses_name(tensor.name)
 
 
 @dataclass(frozen=True, slots=True)

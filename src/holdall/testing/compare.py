@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import holdall
-from holdall.dtypes import DType
 from holdall.format import Format
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
@@ -17,7 +16,7 @@ from holdall.model import Model
 if TYPE_CHECKING:
     from holdall.tensor import Tensor
 
-__all__ = ["assert_same", "held", "holds_tensor", "write_read"]
+__all__ = ["assert_same", "held", "write_read"]
 
 
 def assert_same(expected: Model, actual: Model, *, extra_metadata: bool = False) -> None:
@@ -79,7 +78,7 @@ def _few(names: Mapping[str, Any]) -> str:
 def held(model: Model, format: Format) -> Model | None:
     """What ``format`` says it can hold of ``model``; None when that is nothing of it."""
     holds = format.holds
-    tensors = [tensor for tensor in model.tensors if holds_tensor(tensor, format)]
+    tensors = [tensor for tensor in model.tensors if holds.refuses(tensor) is None]
     entries = [
         Entry(key, value)
         for key, value in model.metadata.items()
@@ -88,20 +87,6 @@ def held(model: Model, format: Format) -> Model | None:
     assets = {name: data for name, data in model.assets.items() if holds.assets and not holds.refuses_asset(name)}
     lost_all = (len(model) and not tensors) or (model.metadata and not entries) or (model.assets and not assets)
     return None if lost_all else Model(tensors, metadata=Metadata(entries), assets=assets)
-
-
-def holds_tensor(tensor: Tensor, format: Format) -> bool:
-    """Whether ``format`` says that it can hold ``tensor``."""
-    holds = format.holds
-    return (
-        str(tensor.dtype) in holds.dtypes
-        and holds.min_rank <= len(tensor.shape)
-        and (holds.max_rank is None or len(tensor.shape) <= holds.max_rank)
-        and (holds.zero_size or tensor.count > 0)
-        and (holds.declared or tensor.has_data)
-        and not (holds.whole_bytes and isinstance(tensor.dtype, DType) and tensor.count * tensor.dtype.bits % 8)
-        and holds.refuses_name(tensor.name) is None
-    )
 
 
 def write_read(path: str | os.PathLike[str], model: Model, format: str, **options: Any) -> Model:
