@@ -43,7 +43,7 @@ def test_an_error_leaves_the_old_file_and_no_part(tmp_path, error, size):
     assert os.listdir(tmp_path) == ["m"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "pwrite", "fchmod"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "pwrite"])
 def test_a_failing_disk(tmp_path, monkeypatch, call):
     path = tmp_path / "m"
     path.write_bytes(b"old")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import secrets
 import shutil
 import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from holdall.errors import ContentError, UnsupportedError
@@ -20,9 +18,11 @@ from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
 from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
+from holdall.sink.output import Output, blamed
+from holdall.sink.part import Part, sync_folder
 from holdall.source import CHUNK, FileSource, contained
 
-__all__ = ["Progress", "write_descriptor", "write_file", "write_folder"]
+__all__ = ["Progress", "write_file", "write_folder", "write_output"]
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
 
@@ -45,32 +45,23 @@ def write_file(
     """
     _refuse_url(path)
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
-    if target.is_dir():
+    old = _status(target, path)
+    if old is not None and stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
-    if target.exists() and not target.is_file():  # a device or a pipe would be replaced by a file
+    if old is not None and not stat.S_ISREG(old.st_mode):  # a device or a pipe would be replaced by a file
         raise UnsupportedError(f"{os.fspath(path)}: is not a regular file")
     _check_space(target.parent, plan.cursor)
-    part = _part_name(target)
-    with _blaming(path):
-        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(fd, stat.S_IMODE(target.stat().st_mode))
-            _Writer(fd, plan, {}, progress).run()
-            if fsync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+    with Part(target, path) as part:
+        output = part.file()
+        if old is not None:
+            output.set_mode(stat.S_IMODE(old.st_mode))
+        _Writer(output, plan, {}, progress).run()
+        output.finish(fsync)
         if approve is not None:
-            approve(part)
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+            approve(part.path)
+        part.publish()
     if fsync:
-        _sync_folder(target.parent)
+        sync_folder(target.parent, path)
 
 
 def write_folder(
@@ -79,34 +70,29 @@ def write_folder(
     """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole."""
     _refuse_url(path)
     target = Path(os.path.realpath(path))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if _status(target, path) is not None and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(errno.EEXIST, "exists already: name a new folder", os.fspath(path))
     least = sum(file.cursor for file in plan.files.values())
     total = None if any(file.size is None for file in plan.files.values()) else least
     _check_space(target.parent, least)
-    part = _part_name(target)
-    with _blaming(path):
-        part.mkdir()
     known: dict[str, Any] = {}
     tally = None if progress is None else _Tally(progress, total)
-    try:
+    with Part(target, path) as part:
+        folder = part.folder()
         for wave in _waves(plan):
             with ThreadPoolExecutor(min(len(wave), _FILES), "holdall-file") as pool:
                 members = [
-                    (name, pool.submit(_write_member, part, name, plan.files[name], known, tally, fsync))
+                    (name, pool.submit(_write_member, folder, target, name, plan.files[name], known, tally, fsync))
                     for name in wave
                 ]
             for name, member in members:
                 known.update({f"{name}/{key}": value for key, value in member.result().items()})
         if fsync:
-            for folder in {part, *(part.joinpath(*contained(name)).parent for name in plan.files)}:
-                _sync_folder(folder)
-        os.replace(part, target)  # an empty folder of that name is replaced, a full one is not
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+            for inside in {parent for name in plan.files for parent in PurePosixPath(name).parents}:
+                sync_folder(folder / inside, path)
+        part.publish()
     if fsync:
-        _sync_folder(target.parent)
+        sync_folder(target.parent, path)
 
 
 def _refuse_url(path: str | os.PathLike[str]) -> None:
@@ -116,9 +102,9 @@ def _refuse_url(path: str | os.PathLike[str]) -> None:
         raise UnsupportedError(f"{shown(os.fspath(path))}: URLs can be read, not written")
 
 
-def write_descriptor(fd: int, plan: Plan) -> None:
+def write_output(output: Output, plan: Plan) -> None:
     """Carry out ``plan`` on an open, empty file."""
-    _Writer(fd, plan, {}, None).run()
+    _Writer(output, plan, {}, None).run()
 
 
 def _waves(plan: FolderPlan) -> Iterator[list[str]]:
@@ -137,20 +123,19 @@ def _waves(plan: FolderPlan) -> Iterator[list[str]]:
 
 
 def _write_member(
-    folder: Path, name: str, plan: Plan, known: Mapping[str, Any], tally: _Tally | None, fsync: bool
+    part: Path, target: Path, name: str, plan: Plan, known: Mapping[str, Any], tally: _Tally | None, fsync: bool
 ) -> dict[str, Any]:
     """Write one file of a folder; returns its results and its size."""
-    path = folder.joinpath(*contained(name))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    path = part.joinpath(*contained(name))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise blamed(error, target / name) from error
+    with Output(fd, target / name) as output:
         progress = None if tally is None else tally.member(name)
-        results = dict(_Writer(fd, plan, known, progress).run())
-        if fsync:
-            os.fsync(fd)
-        return {**results, "size": os.fstat(fd).st_size}
-    finally:
-        os.close(fd)
+        results = dict(_Writer(output, plan, known, progress).run())
+        return {**results, "size": output.finish(fsync)}
 
 
 class _Tally:
@@ -173,18 +158,14 @@ class _Tally:
         return step
 
 
-def _part_name(target: Path) -> Path:
-    name = os.fsdecode(os.fsencode(target.name)[:200])  # a long name leaves room for what is added
-    return target.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-
-
-@contextlib.contextmanager
-def _blaming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system says of the file in progress is told of ``path``, which is the name people know."""
+def _status(target: Path, name: str | os.PathLike[str]) -> os.stat_result | None:
+    """What is there now; None when nothing is."""
     try:
-        yield
+        return target.stat()
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise blamed(error, name) from error
 
 
 def _check_space(folder: Path, size: int) -> None:
@@ -194,19 +175,11 @@ def _check_space(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, f"{size} bytes are needed and {free} are free", os.fspath(folder))
 
 
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class _Writer:
     """Carries out one plan on one open file: eager pieces in order, then tails, then late pieces."""
 
-    def __init__(self, fd: int, plan: Plan, known: Mapping[str, Any], progress: Progress | None) -> None:
-        self._fd = fd
+    def __init__(self, output: Output, plan: Plan, known: Mapping[str, Any], progress: Progress | None) -> None:
+        self._output = output
         self._plan = plan
         self._results: dict[str, Any] = dict(known)
         self._known = known
@@ -276,32 +249,27 @@ class _Writer:
             for chunk in payload.chunks():
                 self._put(chunk)
         elif type(payload) is Range:  # a kind of it may have to see its bytes pass
-            if not self._copy_in_kernel(payload):
-                for chunk in read_ahead(payload, pool, _LAG):
-                    self._put(chunk)
+            moved = self._copy_in_kernel(payload)
+            rest = Range(payload.source, payload.offset + moved, payload.size - moved)
+            for chunk in read_ahead(rest, pool, _LAG):
+                self._put(chunk)
         else:
             for chunk in make_ahead(payload, pool):
                 self._put(chunk)
 
-    def _copy_in_kernel(self, payload: Range) -> bool:
-        """Let the kernel move a range between files, where nobody wants to see the bytes."""
+    def _copy_in_kernel(self, payload: Range) -> int:
+        """Let the kernel move a range between files, where nobody wants to see the bytes; returns how far it came."""
         if not isinstance(payload.source, FileSource) or self._taps.touching(self._at, payload.size):
-            return False
-        source, offset, left = payload.source.descriptor, payload.offset, payload.size
-        while left:
-            try:
-                moved = os.copy_file_range(source, self._fd, min(left, 8 * CHUNK), offset, self._at)
-            except OSError as error:
-                if left < payload.size or error.errno in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
-                    raise
-                return False  # this pair of file systems cannot
-            if moved == 0:
-                if left == payload.size:
-                    return False
-                raise payload.source._shrank(offset, left)
-            offset, left = offset + moved, left - moved
-            self._advance(moved)
-        return True
+            return 0
+        done = 0
+        with payload.source.held() as fd:
+            while done < payload.size:
+                moved = self._output.copy(fd, payload.offset + done, min(payload.size - done, 8 * CHUNK), self._at)
+                if not moved:  # whoever reads the rest finds out why
+                    break
+                done += moved
+                self._advance(moved)
+        return done
 
     def _put(self, data: memoryview) -> None:
         """Write one chunk while digests of the last few are still being taken: they may lag, and no more than that."""
@@ -311,7 +279,7 @@ class _Writer:
                 job()
         elif jobs:
             self._lagging.append(self._hashing.submit(jobs))
-        _write_all(self._fd, data, self._at)
+        self._output.write(data, self._at)
         while len(self._lagging) > _LAG:
             self._lagging.popleft().result()
         self._advance(len(data))
@@ -357,7 +325,7 @@ class _Writer:
             for late in ready:
                 data = late.make(self._results)
                 assert len(data) == late.size, f"late piece {late.name!r}: {len(data)} bytes, planned {late.size}"
-                _write_all(self._fd, memoryview(data), late.offset)
+                self._output.write(memoryview(data), late.offset)
                 self._results[late.name] = Placed(late.offset, data)
                 del waiting[late.name]
 
@@ -376,14 +344,6 @@ class _Writer:
     def _read_back(self, start: int, stop: int) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(CHUNK))
         while start < stop:
-            got = os.preadv(self._fd, [buffer[: min(CHUNK, stop - start)]], start)
-            if got == 0:
-                raise OSError(errno.EIO, "the file being written could not be read back")
+            got = self._output.read_into(buffer[: min(CHUNK, stop - start)], start)
             yield buffer[:got]
             start += got
-
-
-def _write_all(fd: int, data: memoryview, at: int) -> None:
-    while data:
-        written = os.pwrite(fd, data, at)
-        data, at = data[written:], at + written

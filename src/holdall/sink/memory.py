@@ -6,7 +6,8 @@ import os
 import tempfile
 
 from holdall.plan import Plan
-from holdall.sink.file import write_descriptor
+from holdall.sink.file import write_output
+from holdall.sink.output import Output
 
 __all__ = ["write_bytes"]
 
@@ -27,7 +28,7 @@ def write_bytes(plan: Plan) -> bytes:
 
 
 def _carried_out(plan: Plan, fd: int) -> bytes:
-    write_descriptor(fd, plan)
+    write_output(Output(fd, "<bytes>"), plan)
     size = os.fstat(fd).st_size
     data = bytearray(size)
     window = memoryview(data)

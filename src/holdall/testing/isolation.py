@@ -111,20 +111,20 @@ def _status(field: str) -> int:
 @contextmanager
 def sparse_writes() -> Iterator[None]:
     """Inside, sinks leave holes where zeros would be, so that a file of a gigabyte costs nothing."""
-    from holdall.sink import file
+    from holdall.sink.output import Output
 
-    plain = file._write_all
+    plain = Output.write
 
-    def write(fd: int, data: memoryview, at: int) -> None:
+    def write(self: Output, data: memoryview, at: int) -> None:
         if data and data[0] == 0 and data == bytes(len(data)):
             end = at + len(data)
-            if os.fstat(fd).st_size < end:
-                os.ftruncate(fd, end)
+            if os.fstat(self.fd).st_size < end:
+                os.ftruncate(self.fd, end)
         else:
-            plain(fd, data, at)
+            plain(self, data, at)
 
-    file._write_all = write
+    Output.write = write  # type: ignore[method-assign]
     try:
         yield
     finally:
-        file._write_all = plain
+        Output.write = plain  # type: ignore[method-assign]
