@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from holdall import registry
-from holdall.check import LEVELS, UNOWNED, Check, Level, Report
+from holdall.check import LEVELS, Check, Level, Report
 from holdall.errors import FormatError, UnsupportedError
 from holdall.examine import examine
 from holdall.ledger import Ledger
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.model import Model, model_of
 from holdall.source import Openable, Source, source_of
+from holdall.source.folder import REPLACED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -60,9 +62,11 @@ def open_model(
         raise
     model.ledger = ledger
     if not isinstance(what, Source):
-        again = os.fspath(what) if isinstance(what, (str, os.PathLike)) else _PickledAsBytes(what)
+        # A path as it is from anywhere: the other process may be in another folder.
+        path = getattr(source, "path", what)
+        again = os.fspath(path) if isinstance(path, (str, os.PathLike)) else _PickledAsBytes(path)
         options = {"format": found.name, "mmap": mmap, "limits": limits}
-        model.travels_as(_reopen, (again, source.identity, options))
+        model.travels_as(_reopen, (again, options))
     return model
 
 
@@ -76,12 +80,14 @@ class _PickledAsBytes:
         return bytes, (bytes(self._data),)
 
 
-def _reopen(what: Openable, identity: tuple[object, ...], options: Mapping[str, Any]) -> Model:
-    """Unpickle a model: open its file again, if it is still the same file."""
+def _reopen(what: Openable, options: Mapping[str, Any], identities: Sequence[tuple[object, ...] | None]) -> Model:
+    """Unpickle a model: open its files again, if they are still the same files."""
     model = open_model(what, **options)
-    if model.sources[0].identity != identity:
-        model.close()
-        raise FormatError("core.identity", None, f"{model.sources[0].name}: has been replaced since it was pickled")
+    for source, identity in zip_longest(model.sources, identities):
+        if source is None or (identity is not None and source.identity != identity):
+            model.close()
+            name = (source or model.sources[0]).name
+            raise FormatError(REPLACED.id, None, f"{name}: has been replaced since it was pickled")
     return model
 
 
@@ -147,49 +153,8 @@ def verify(
     if level not in LEVELS:
         raise UnsupportedError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
     with examine(what, level=level, format=format, limits=limits) as seen:
-        if seen.format is not None and seen.model is not None:
-            with seen.check.scope():
-                _audit(seen.format, seen.model, seen.check, progress)
+        seen.audit(progress)
     return seen.report
-
-
-def _audit(found: Format, model: Model, check: Check, progress: Callable[[int, int], None] | None) -> None:
-    total = sum(source.size for source in model.sources)
-    done = 0
-
-    def tick(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, total)
-
-    # Where reading was cut short the ledger lacks owners, and bytes would be called strays that are not.
-    if check.wants("strict") and not check.abandoned and model.ledger is not None and model.sources:
-        for source, ledger in ((model.sources[0], model.ledger), *model.ledger.members):
-            check.file = source.name if model.ledger.members else None
-            with check.scope():
-                _unowned(source, ledger, check)
-        check.file = None
-    if check.wants("full"):
-        with check.scope():
-            found.audit(model, check, tick)
-
-
-def _unowned(source: Source, ledger: Ledger, check: Check) -> None:
-    """Bytes that nobody owns must be zero."""
-    import numpy as np
-
-    gaps = list(ledger.gaps(source.size))
-    source.prefetch(gaps)
-    for start, stop in gaps:
-        at = start
-        for chunk in source.chunks(start, stop - start):
-            found = np.frombuffer(chunk, np.uint8).nonzero()[0]
-            if found.size:
-                message = f"bytes {start:#x}..{stop:#x} belong to nothing and are not all zero"
-                check.note(UNOWNED, at + int(found[0]), message)
-                break
-            at += len(chunk)
 
 
 def formats() -> dict[str, Format]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from holdall import registry
-from holdall.check import Check, Level, Report
+from holdall.check import UNOWNED, Check, Level, Report
 from holdall.ledger import Ledger
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.source import Openable, Source, source_of
@@ -34,6 +35,31 @@ class Examination:
     format: Format | None = None
     model: Model | None = None
     owned: bool = True  # False: the source is the caller's, and stays open
+
+    def audit(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Check what needs payload bytes, as far as the level asks for it; ``progress`` as for ``holdall.verify``."""
+        if self.format is None or self.model is None:
+            return
+        model, check = self.model, self.check
+        total = sum(source.size for source in model.sources)
+        done = 0
+
+        def tick(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress is not None:
+                progress(done, total)
+
+        # Where reading was cut short the ledger lacks owners, and bytes would be called strays that are not.
+        if check.wants("strict") and not check.abandoned and model.ledger is not None and model.sources:
+            for source, ledger in ((model.sources[0], model.ledger), *model.ledger.members):
+                check.file = source.name if model.ledger.members else None
+                with check.scope():
+                    _unowned(source, ledger, check)
+            check.file = None
+        if check.wants("full"):
+            with check.scope():
+                self.format.audit(model, check, tick)
 
     def close(self) -> None:
         """Let go of the files that were opened here."""
@@ -80,3 +106,20 @@ def examine(
         seen.close()
         raise
     return seen
+
+
+def _unowned(source: Source, ledger: Ledger, check: Check) -> None:
+    """Bytes that nobody owns must be zero."""
+    import numpy as np
+
+    gaps = list(ledger.gaps(source.size))
+    source.prefetch(gaps)
+    for start, stop in gaps:
+        at = start
+        for chunk in source.chunks(start, stop - start):
+            found = np.frombuffer(chunk, np.uint8).nonzero()[0]
+            if found.size:
+                message = f"bytes {start:#x}..{stop:#x} belong to nothing and are not all zero"
+                check.note(UNOWNED, at + int(found[0]), message)
+                break
+            at += len(chunk)

@@ -328,13 +328,19 @@ class Model(Mapping[str, Tensor]):
         self.close()
 
     def travels_as(self, reopen: Callable[..., Model], arguments: tuple[Any, ...]) -> None:
-        """How to make this model again in another process: a pickle holds this call, not the bytes."""
+        """How to make this model again in another process: a pickle holds this call, not the bytes.
+
+        The identities of its sources follow the ``arguments``.
+        """
         self._reopen = (reopen, arguments)
 
     def __reduce__(self) -> tuple[Callable[..., Model], tuple[Any, ...]]:
         if self._reopen is None:
             raise TypeError("only a model that was opened from a file can be pickled: it travels as path and identity")
-        return self._reopen
+        reopen, arguments = self._reopen
+        # What was not opened yet was not looked at either: it may be what it is when it is opened there.
+        identities = tuple(source.identity if source.opened else None for source in self.sources)
+        return reopen, (*arguments, identities)
 
     def __repr__(self) -> str:
         version = ".".join(map(str, self.version))

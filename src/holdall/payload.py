@@ -72,6 +72,9 @@ class Held(Payload):
     def _view(self) -> memoryview:
         return memoryview(self._buffer)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Held, (bytes(self.data),)
+
     def part(self, start: int, stop: int) -> memoryview:
         return self.data[start:stop]
 

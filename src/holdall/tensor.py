@@ -74,6 +74,15 @@ class Tensor:
             self.native,
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travels as its place in a file that is opened again, or with its bytes when they are in memory."""
+        if self.payload is not None and type(self.payload) not in (Range, Held):
+            raise TypeError(
+                f"tensor {self.name!r} cannot be pickled: its bytes are made or proven as they are read; "
+                "pickle the model that it is in, or its array"
+            )
+        return Tensor, (self.name, self.dtype, self.shape, self.payload, self.native)
+
     def __repr__(self) -> str:
         state = "" if self.has_data else ", no data"
         return f"<Tensor {self.name!r} {self.dtype}{list(self.shape)}{state}>"

@@ -90,7 +90,8 @@ def test_a_file_cut_while_open_raises(path, map):
     with pytest.raises(FormatError, match="cut while open") as caught:
         source.read(50, 100)
     assert caught.value.rule == "core.short"
-    assert source.read(50, 50) == DATA[50:100]
+    with pytest.raises(FormatError, match="cut while open"):
+        source.read(50, 50)
     with pytest.raises(FormatError):
         list(source.chunks(0, len(DATA)))
     with pytest.raises(FormatError, match="cut while open"):

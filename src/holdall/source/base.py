@@ -96,6 +96,14 @@ class Source(ABC):
         """The files of the same folder and of its subfolders, one level down, as :meth:`sibling` takes them."""
         raise UnsupportedError(f"{self.name}: has no folder to list")
 
+    @property
+    def opened(self) -> bool:
+        """False while nothing has been looked at: what is opened on demand has no identity before."""
+        return True
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(f"{self.name}: a {type(self).__name__} cannot be pickled; pickle the model, or what names it")
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the file. Views that were handed out stay valid."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 
+from holdall.locks import Lock
 from holdall.source.base import CHUNK, Source
 
 __all__ = ["DeferredSource"]
@@ -19,7 +19,7 @@ class DeferredSource(Source):
         self._opener = opener
         self._real: Source | None = None
         self._closed_for_good = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def real(self) -> Source:
@@ -34,6 +34,10 @@ class DeferredSource(Source):
     @property
     def identity(self) -> tuple[object, ...]:
         return self.real.identity
+
+    @property
+    def opened(self) -> bool:
+        return self._real is not None
 
     @property
     def mapped(self) -> bool:
@@ -67,6 +71,9 @@ class DeferredSource(Source):
 
     def names(self) -> list[str]:
         return self.real.names()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.real.__reduce__()
 
     def close(self) -> None:
         with self._lock:

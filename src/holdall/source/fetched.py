@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from holdall.locks import Lock
 from holdall.source.base import Source
 from holdall.source.kept import Kept
 
@@ -21,7 +21,7 @@ class Fetched(Source):
         self._origin = origin
         self._coming = coming
         self._kept = Kept()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -11,6 +11,8 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +23,10 @@ from holdall.source.base import Source
 if TYPE_CHECKING:
     from holdall.source.file import FileSource
 
-__all__ = ["Folder", "FolderSource", "contained"]
+__all__ = ["MISSING", "REPLACED", "Folder", "FolderSource", "again", "contained"]
 
 ESCAPE = Rule("core.path", "members of a set stay inside its folder")
+REPLACED = Rule("core.identity", "what is unpickled is what was pickled")
 MISSING = Rule("core.member", "every member of a set is there")
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO)
@@ -84,6 +87,11 @@ class Folder:
         """The member ``relative`` as a source; FormatError when there is none, or it lies outside."""
         from holdall.source.file import FileSource
 
+        contained(relative)
+        return FileSource(self.path / relative, map=map, folder=self, member=relative)
+
+    def open(self, relative: str) -> int:
+        """A descriptor of the member ``relative``, reached without following any link."""
         *parents, leaf = contained(relative)
         beneath = os.O_CLOEXEC | os.O_NOFOLLOW
         at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -93,19 +101,15 @@ class Folder:
                 os.close(at)
                 at = inner
             fd = self._blob(at, leaf, len(parents))
-            if fd is None:
-                fd = os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at)
+            return os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at) if fd is None else fd
         except OSError as error:
             self._refuse_links(relative, error)
             if error.errno in _ABSENT:
                 message = f"the member {relative!r} is not in {os.fspath(self.path)}"
                 raise FormatError(MISSING.id, None, message) from error
-            raise
+            raise OSError(error.errno, error.strerror, str(self.path / relative)) from error
         finally:
             os.close(at)
-        source = FileSource(self.path / relative, map=map, descriptor=fd)
-        source.member = relative
-        return source
 
     def _blob(self, at: int, leaf: str, depth: int) -> int | None:
         """The file behind a link of a Hugging Face cache, opened; None for everything else.
@@ -145,6 +149,15 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
     return not entry.name.startswith(".") and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
 
+def again(opener: Callable[[], Source], identity: tuple[object, ...]) -> Source:
+    """Unpickle a source: open it again, if it is still the same one."""
+    source = opener()
+    if source.identity != identity:
+        source.close()
+        raise FormatError(REPLACED.id, None, f"{source.name}: has been replaced since it was pickled")
+    return source
+
+
 class FolderSource(Source):
     """A folder given where a file could be: no bytes of its own, and its siblings are what it contains."""
 
@@ -156,11 +169,12 @@ class FolderSource(Source):
         self.path = Path(self.name).absolute()
         self._folder = Folder(self.path)
         self._map = map
+        status = self.path.stat()
+        self._identity = ("folder", str(self.path), status.st_dev, status.st_ino)  # its files speak for themselves
 
     @property
     def identity(self) -> tuple[object, ...]:
-        status = self.path.stat()
-        return ("folder", str(self.path), status.st_dev, status.st_ino, status.st_mtime_ns)
+        return self._identity
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         if buffer:
@@ -174,6 +188,9 @@ class FolderSource(Source):
 
     def files(self) -> list[str]:
         return self._folder.files()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return again, (partial(FolderSource, str(self.path), map=self._map), self.identity)
 
     def close(self) -> None:
         return None

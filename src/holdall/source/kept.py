@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from holdall.locks import Lock
 from holdall.source.ranges import Span
 
 __all__ = ["Kept"]
@@ -27,7 +27,7 @@ class Kept:
         self._starts: list[int] = []
         self._pinned: set[int] = set()
         self._held = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def add(self, start: int, data: memoryview, *, pin: bool = False) -> None:
         """Keep ``data``, which begins at ``start``. What is pinned stays, whatever else comes."""
@@ -74,10 +74,6 @@ class Kept:
                     at = end
                 at = stop
             return missing
-
-    def renew(self) -> None:
-        """After a fork: a lock that nobody holds."""
-        self._lock = threading.Lock()
 
     def clear(self) -> None:
         """Forget everything."""

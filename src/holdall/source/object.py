@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.check import Rule
 from holdall.errors import FormatError, HoldallError
+from holdall.locks import Lock
 from holdall.source import requests
 from holdall.source.requests import Answer, Trouble
 from holdall.source.stores import AbsentError, Place, RemoteError, shown, stable
@@ -47,7 +47,7 @@ class RemoteObject:
         self.requests = 0  # sent so far, and the bytes that came
         self.received = 0
         self._cache = cache
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._place = Place(url)
         self._tag: str | None = None
         answer = self._attempt(partial(self._first, head))
@@ -132,7 +132,3 @@ class RemoteObject:
         if left:
             return None
         return RemoteError(f"{self.name}: could not be read ({trouble.kind}, {_ATTEMPTS} attempts)")
-
-    def renew(self) -> None:
-        """After a fork: a lock that nobody holds."""
-        self._lock = threading.Lock()

@@ -7,15 +7,13 @@ the planner of :mod:`holdall.source.ranges`. Every answer is checked by :class:`
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
+from holdall.locks import Lock
 from holdall.source.base import CHUNK, Source
 from holdall.source.fetched import Fetched, room
 from holdall.source.kept import Kept
@@ -58,10 +56,9 @@ class RemoteSource(Source):
         self._siblings = Siblings(url, partial(RemoteSource, cache=cache))
         self.size = self._object.size
         self._kept = Kept(_KEPT)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed_flag = False
         self._next = self._streak = self._run = 0  # where the last read ended; reads and bytes that followed each other
-        _live.add(self)
         self._kept.add(0, self._object.head, pin=True)
         if self.size > _HEAD:
             start = max(_HEAD, self.size - _TAIL)
@@ -196,12 +193,6 @@ class RemoteSource(Source):
 
         return whole
 
-    def renew(self) -> None:
-        """After a fork: locks that nobody holds; a thread that held one did not come along."""
-        self._lock = threading.Lock()
-        self._object.renew()
-        self._kept.renew()
-
     def _open(self, offset: int, size: int) -> None:
         self._inside(offset, size)
         if self._closed_flag:
@@ -264,14 +255,3 @@ class RemoteFolder(Source):
 
 def _total(spans: Iterable[Span]) -> int:
     return sum(stop - start for start, stop in spans)
-
-
-_live: WeakSet[RemoteSource] = WeakSet()
-
-
-def _renew() -> None:
-    for source in _live:
-        source.renew()
-
-
-os.register_at_fork(after_in_child=_renew)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from holdall.errors import FormatError
 from holdall.formats.aero import rules
 from holdall.formats.aero.chunks import Chunk, Container
 from holdall.formats.aero.integrity import Pages, read_pages
+from holdall.locks import Lock
 from holdall.payload import Range
 from holdall.source import CHUNK, Source
 
@@ -27,7 +27,7 @@ class PageProof:
         self._chunk = chunk
         self._shard = shard
         self._pages: Pages | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def usable(self) -> bool:

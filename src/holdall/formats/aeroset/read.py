@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from holdall.formats.aero.read import read as read_aero
 from holdall.formats.aeroset import rules
 from holdall.formats.aeroset.document import MAX_BYTES, SUFFIX, Member, SetDocument, read_document
 from holdall.ledger import Ledger
+from holdall.locks import Lock
 from holdall.metadata import Entry, Metadata
 from holdall.model import ListTable, Model, TensorTable, Totals
 from holdall.payload import Payload
@@ -60,7 +60,7 @@ class Part:
         self.source = DeferredSource(member.path, member.size, lambda: _open_member(home, member))
         self._limits = check.limits
         self._model: Model | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def model(self) -> Model:
