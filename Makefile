@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test lint bench fuzz docs clean
+.PHONY: demo test lint bench fuzz fuzz-native docs clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml setup.py $(NATIVE)
@@ -45,6 +45,10 @@ FORMAT ?= oinf
 TIME   ?= 60
 fuzz: $(READY)
 	$(BIN)/python -m holdall.testing.fuzz $(FORMAT) --seconds $(TIME)
+
+# make fuzz-native TIME=60: the C kernels, compiled with sanitizers into build/sanitized, under hostile arguments.
+fuzz-native: $(READY)
+	$(BIN)/python -m tests.native --seconds $(TIME)
 
 # The examples in docstrings and Markdown pages are run, and links inside docs/ are checked.
 docs: $(READY)

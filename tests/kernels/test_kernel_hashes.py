@@ -53,3 +53,13 @@ def test_columns_that_do_not_match_are_refused(kernels, kernel):
 def test_twins_agree(twins, kernel, pieces):
     reference, native = (hashes(kernels, kernel, pieces) for kernels in twins)
     assert reference == native
+
+
+@pytest.mark.parametrize(("name", "width"), [("fnv1a", 4), ("blake3_16", 16)])
+def test_hashes_are_not_written_over_what_says_where_to_read(twins, name, width):
+    """The places are proven before the first hash is written; written over, they would be read unproven."""
+    _, native = twins
+    shared = np.zeros(4 * width, np.uint8)
+    for positions, lengths in ((shared[:32], np.zeros(32, np.uint8)), (np.zeros(32, np.uint8), shared[-32:])):
+        with pytest.raises(ValueError, match="over positions or lengths"):
+            getattr(native, name)(bytes(8), positions, lengths, shared)

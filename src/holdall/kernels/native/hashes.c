@@ -205,6 +205,13 @@ static bool within(const struct pieces *p, size_t size)
     return true;
 }
 
+/* Whether two buffers share no byte. Hashes written over positions would be taken for positions, unproven ones. */
+static bool apart(const Py_buffer *a, const Py_buffer *b)
+{
+    const uintptr_t x = (uintptr_t)a->buf, y = (uintptr_t)b->buf;
+    return x < y ? y - x >= (uintptr_t)a->len : x - y >= (uintptr_t)b->len;
+}
+
 static PyObject *hash_all(PyObject *arguments, const char *format, Py_ssize_t width,
                           void (*run)(const struct pieces *, uint8_t *))
 {
@@ -217,6 +224,8 @@ static PyObject *hash_all(PyObject *arguments, const char *format, Py_ssize_t wi
         PyErr_SetString(PyExc_ValueError, "positions and lengths must be uint64, as many of one as of the other");
     else if (out.len != width * pieces.count)
         PyErr_Format(PyExc_ValueError, "%zd hashes take %zd bytes each, not %zd in all", pieces.count, width, out.len);
+    else if (!apart(&out, &positions) || !apart(&out, &lengths))
+        PyErr_SetString(PyExc_ValueError, "hashes cannot be written over positions or lengths");
     else
         valid = within(&pieces, (size_t)data.len);
     if (valid) {

@@ -279,7 +279,7 @@ INLINE void flat_body(const struct flat_job *job)
         return;
     }
     for (size_t i = 0; i < j.count / 2; i++)
-        j.codes[i] = (uint8_t)((flat_code(&j, j.values[2 * i]) & 15) | flat_code(&j, j.values[2 * i + 1]) << 4);
+        j.codes[i] = (uint8_t)((flat_code(&j, j.values[2 * i]) & 15) | (flat_code(&j, j.values[2 * i + 1]) & 15) << 4);
     if (j.count % 2)
         j.codes[j.count / 2] = (uint8_t)(flat_code(&j, j.values[j.count - 1]) & 15);
 }
