@@ -59,7 +59,9 @@ def test_twins_agree(twins, kernel, pieces):
 def test_hashes_are_not_written_over_what_says_where_to_read(twins, name, width):
     """The places are proven before the first hash is written; written over, they would be read unproven."""
     _, native = twins
-    shared = np.zeros(4 * width, np.uint8)
-    for positions, lengths in ((shared[:32], np.zeros(32, np.uint8)), (np.zeros(32, np.uint8), shared[-32:])):
+    shared, apart = np.zeros(64, np.uint8), np.zeros(32, np.uint8)
+    out = shared[: 4 * width]
+    for positions, lengths in ((shared[8:40], apart), (apart, shared[8:40])):
         with pytest.raises(ValueError, match="over positions or lengths"):
-            getattr(native, name)(bytes(8), positions, lengths, shared)
+            getattr(native, name)(bytes(8), positions, lengths, out)
+    getattr(native, name)(bytes(8), apart, apart, out)
