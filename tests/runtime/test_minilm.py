@@ -79,17 +79,13 @@ def test_a_plain_weights_file_and_a_sequential_one(folder, reference, tmp_path):
         assert np.abs(Embedder(model, config=config).embed(texts) - want).max() < 1e-5
 
 
-# Six bits leave 2 % of noise in each weight. Through six layers that is a cosine of 0.992 to 0.998; the matrices that
-# the noise goes through unsoftened take eight bits instead, and the copy is 20 MB rather than 18.
-SENSITIVE = ["*.value.weight", "*.intermediate.dense.weight", "*layer.?.output.dense.weight"]
-SENSITIVE += ["*position_embeddings.weight", "*token_type_embeddings.weight"]
-
-
-@pytest.mark.parametrize(("rules", "least"), [([f"{name}=q8" for name in SENSITIVE], 0.999), ([], 0.99)])
-def test_a_copy_in_six_bits(folder, reference, tmp_path, rules, least):
+# Six bits leave 2 % of noise in each weight. Through six layers that is a cosine of 0.992 to 0.998; with eight bits for
+# the sensitive matrices it is 0.999, and the copy is 21 MB rather than 19.
+@pytest.mark.parametrize(("sensitive", "least"), [("q8", 0.999), (None, 0.99)])
+def test_a_copy_in_six_bits(folder, reference, tmp_path, sensitive, least):
     texts, want = reference
     path = tmp_path / "model.mcf"
-    holdall.convert(folder, path, quantize=lambda model: quantize_model(model, "k6", rules=rules), fsync=False)
+    holdall.convert(folder, path, quantize=lambda model: quantize_model(model, "k6", sensitive=sensitive), fsync=False)
     assert path.stat().st_size < 22_000_000
     with holdall.open(path) as model:
         assert str(model["embeddings.word_embeddings.weight"].dtype) == "mcf.k6"

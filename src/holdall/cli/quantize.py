@@ -38,6 +38,8 @@ _LISTED = 100
               help="best: least squared error; ieee: rounded correctly; reference: its very bytes.")  # fmt: skip
 @click.option("--rule", "rules", multiple=True, metavar="GLOB=METHOD",
               help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
+@click.option("--sensitive", type=click.Choice(_METHODS, case_sensitive=False),
+              help="Another method for values, feed-forward and position matrices, where errors tell most.")  # fmt: skip
 @click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave tensors with such names as they are.")
 @click.option(
@@ -66,7 +68,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
         from holdall.quant.report import check_suffix
 
         check_suffix(report)
-    chosen = {name: settings.pop(name) for name in ("rules", "include", "exclude")}
+    chosen = {name: settings.pop(name) for name in ("rules", "sensitive", "include", "exclude")}
     size = settings.pop("min_size")
     policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
     dry_run = settings["dry_run"]

@@ -40,6 +40,7 @@ def quantize_model(
     *,
     mode: str = "best",
     rules: Iterable[str | Rule] = (),
+    sensitive: str | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     min_size: int = 0,
@@ -54,7 +55,8 @@ def quantize_model(
 
     Surveying reads every chosen tensor once: values that are not finite are refused here, naming tensor and
     position, before anything is written. ``survey=False`` leaves that out, and the clip bounds at 0: for a plan that
-    is only looked at. Payloads are made when the sink asks for them, in bounded memory.
+    is only looked at. Payloads are made when the sink asks for them, in bounded memory. ``sensitive`` is the method
+    for the matrices where errors tell most (:data:`holdall.quant.policy.SENSITIVE`), unless a rule says otherwise.
 
     >>> import numpy as np, holdall
     >>> from holdall.model import model_of
@@ -63,7 +65,9 @@ def quantize_model(
     ['mcf.q8', 'f32']
     """
     if policy is None:
-        policy = policy_of(method, mode, rules=rules, include=include, exclude=exclude, min_size=min_size)
+        policy = policy_of(
+            method, mode, rules=rules, sensitive=sensitive, include=include, exclude=exclude, min_size=min_size
+        )
     tensors = list(model.tensors)
     chosen = {row: found for row, t in enumerate(tensors) if (found := policy.choose(t).method) is not None}
     weights = dict(importance or {})
@@ -89,14 +93,15 @@ def policy_of(
     mode: str,
     *,
     rules: Iterable[str | Rule] = (),
+    sensitive: str | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     min_size: int = 0,
 ) -> Policy:
     """The policy of these choices; mode ``reference`` without any takes the reference's own: every matrix of floats."""
     found = parse_rules(rules)
-    every = mode == "reference" and not (found or include or exclude or min_size)
-    return Policy(method, found, tuple(include), tuple(exclude), min_size, every)
+    every = mode == "reference" and not (found or sensitive or include or exclude or min_size)
+    return Policy(method, found, tuple(include), tuple(exclude), min_size, every, sensitive)
 
 
 def dequantize_model(model: Model, dtype: str = "f32") -> Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from holdall.encodings import Encoding
@@ -20,6 +21,17 @@ FLOATS = ("f32", "f16", "bf16")
 
 # Small, sensitive, and not what a matrix product multiplies with.
 SPARED = ("*norm*", "*bias*", "*.ln_*", "*layer_scale*", "*position_ids*")
+
+# Where an error reaches the output unsoftened (that of queries and keys passes a softmax first), and the small tables
+# that are added to every token; as BERT, Llama, GPT-2 and GGUF call them.
+SENSITIVE = (
+    *("*.value.weight", "*.intermediate.dense.weight", "*layer.*[0-9].output.dense.weight"),
+    *("*.v_proj.weight", "*.gate_proj.weight", "*.up_proj.weight", "*.down_proj.weight"),
+    *("*.c_attn.weight", "*.c_fc.weight", "*.mlp.c_proj.weight"),
+    *("*.attn_v.weight", "*.ffn_gate.weight", "*.ffn_up.weight", "*.ffn_down.weight"),
+    *("*position_embeddings.weight", "*token_type_embeddings.weight", "*wpe.weight"),
+    *("*position_embd.weight", "*token_types.weight"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,11 @@ class Policy:
     """Matrices of floats yes; norms, biases and everything else no. The first rule that matches a name counts.
 
     ``include`` replaces the list of names that are spared by default, ``exclude`` adds to it. ``min_size`` is in
-    elements. ``every`` is the reference quantizer's way: all matrices of floats, whatever their name and size.
+    elements. ``sensitive`` is the method for :data:`SENSITIVE` matrices that no rule names. ``every`` is the reference
+    quantizer's way: all matrices of floats, whatever their name and size.
+
+    >>> Policy("k6", sensitive="q8").rule_for("blk.0.attn_v.weight")
+    Rule(pattern='*.attn_v.weight', method='q8')
     """
 
     method: str = "k4"
@@ -56,10 +72,17 @@ class Policy:
     exclude: Sequence[str] = ()
     min_size: int = 0
     every: bool = False
+    sensitive: str | None = None
 
     def __post_init__(self) -> None:
-        for name in (self.method, *(rule.method for rule in self.rules if rule.method is not None)):
-            method_named(name)
+        for name in (self.method, self.sensitive, *(rule.method for rule in self.rules)):
+            if name is not None:
+                method_named(name)
+
+    def rule_for(self, name: str) -> Rule | None:
+        """The rule that a tensor of this name follows, if any."""
+        sensitive = () if self.sensitive is None else (Rule(pattern, self.sensitive) for pattern in SENSITIVE)
+        return next((rule for rule in chain(self.rules, sensitive) if fnmatchcase(name, rule.pattern)), None)
 
     def choose(self, tensor: Tensor) -> Choice:
         """The method for ``tensor``, or why it stays as it is."""
@@ -73,7 +96,7 @@ class Policy:
         spared = next((pattern for pattern in self.exclude if fnmatchcase(name, pattern)), None)
         if spared is not None:
             return Choice(None, f"excluded by {spared}")
-        rule = next((rule for rule in self.rules if fnmatchcase(name, rule.pattern)), None)
+        rule = self.rule_for(name)
         if rule is not None and rule.method is None:
             return Choice(None, f"rule {rule.pattern}=none")
         method = method_named(self.method if rule is None or rule.method is None else rule.method)
