@@ -245,6 +245,10 @@ def _payload(
     """The type of a tensor, and its values: raw, external, or repeated numbers."""
     what = f"onnx: tensor {name!r}"
     if proto.code == layout.STRING:  # no numbers: carried as it is on the wire
+        texts = sum(number == layout.STRINGS for number, *_ in walker.fields(proto.start, proto.stop))
+        if texts != prod(proto.dims):
+            message = f"{what}: string{proto.dims} needs {figure(prod(proto.dims))} texts, and {texts} are there"
+            check.fail(rules.SIZE, proto.start, message)
         size = proto.stop - proto.start
         return Opaque("onnx.string", size), Range(source, proto.start, size)
     if proto.code not in DTYPES:
