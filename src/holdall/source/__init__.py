@@ -9,10 +9,10 @@ from pathlib import Path
 from holdall.source.base import CHUNK, Source
 from holdall.source.file import FileSource
 from holdall.source.folder import Folder, FolderSource, contained
-from holdall.source.memory import BytesSource
+from holdall.source.memory import BytesFolder, BytesSource
 
-__all__ = ["CHUNK", "BytesSource", "FileSource", "Folder", "FolderSource", "Openable", "Source", "contained"]
-__all__ += ["source_of"]
+__all__ = ["CHUNK", "BytesFolder", "BytesSource", "FileSource", "Folder", "FolderSource", "Openable", "Source"]
+__all__ += ["contained", "source_of"]
 
 Openable = str | os.PathLike[str] | bytes | bytearray | memoryview | Source
 

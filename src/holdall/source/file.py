@@ -17,8 +17,10 @@ from holdall.source.folder import Folder, again
 
 __all__ = ["FileSource"]
 
-# O_NONBLOCK: a FIFO given as a file is refused instead of hanging the open.
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+def _open(path: str) -> int:
+    # O_NONBLOCK: a FIFO given as a file is refused instead of hanging the open.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 class FileSource(Source):
@@ -35,7 +37,7 @@ class FileSource(Source):
         self.path = Path(self.name).absolute()
         self.member = member
         self._folder = folder
-        opener = partial(os.open, str(self.path), _FLAGS) if folder is None else partial(folder.open, member)
+        opener = partial(_open, str(self.path)) if folder is None else partial(folder.open, member)
         try:
             self._file = Descriptor(self.name, opener)
         except OSError as error:

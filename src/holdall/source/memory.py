@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from holdall.source.base import Source
+from collections.abc import Mapping
 
-__all__ = ["BytesSource"]
+from holdall.errors import FormatError, UnsupportedError
+from holdall.source.base import Source
+from holdall.source.folder import MISSING, contained
+
+__all__ = ["BytesFolder", "BytesSource"]
 
 
 class BytesSource(Source):
@@ -42,5 +46,65 @@ class BytesSource(Source):
         self._inside(offset, size)
         return self.data[offset : offset + size]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return BytesSource, (bytes(self.data), self.name)
+
     def close(self) -> None:
         self._data = None
+
+
+class BytesFolder(Source):
+    """A folder whose files are bytes objects, by relative path.
+
+    >>> folder = BytesFolder({"model.json": b"{}", "parts/one": b"1"})
+    >>> folder.names(), folder.sibling("model.json").sibling("parts/one").read(0, 1)
+    (['model.json', 'parts'], b'1')
+    """
+
+    is_folder = True
+    size = 0
+
+    def __init__(self, files: Mapping[str, bytes], name: str = "<folder>") -> None:
+        self.name = name
+        self._files = files
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return ("folder of bytes", *((name, len(data)) for name, data in self._files.items()))
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        if buffer:
+            raise UnsupportedError(f"{self.name}: is a folder")
+
+    def sibling(self, relative: str) -> Source:
+        contained(relative)
+        if relative not in self._files:
+            raise FormatError(MISSING.id, None, f"the member {relative!r} is not in {self.name}")
+        return _Member(self, relative, self._files[relative])
+
+    def names(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self._files})
+
+    def files(self) -> list[str]:
+        return sorted(name for name in self._files if name.count("/") < 2)
+
+    def close(self) -> None:
+        return None
+
+
+class _Member(BytesSource):
+    """A file of a :class:`BytesFolder`."""
+
+    def __init__(self, folder: BytesFolder, relative: str, data: bytes) -> None:
+        super().__init__(data, f"{folder.name}/{relative}")
+        self.member = relative
+        self._folder = folder
+
+    def sibling(self, relative: str) -> Source:
+        return self._folder.sibling(relative)
+
+    def names(self) -> list[str]:
+        return self._folder.names()
+
+    def files(self) -> list[str]:
+        return self._folder.files()

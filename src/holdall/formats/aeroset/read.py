@@ -67,7 +67,11 @@ class Part:
         """The part as a model of its own; raises FormatError when it cannot be read."""
         with self._lock:
             if self._model is None:
-                self._model = read_aero(self.source, Check(limits=self._limits), Ledger())
+                try:
+                    self._model = read_aero(self.source, Check(limits=self._limits), Ledger())
+                except FormatError as error:
+                    named = f"{self.member.path}: {error.message}"  # a set has many files
+                    raise type(error)(error.rule, error.offset, named) from None
             return self._model
 
     def verify(self, check: Check, ledger: Ledger) -> None:

@@ -8,7 +8,6 @@ from holdall.check import Check
 from holdall.errors import FormatError, UnsupportedError
 from holdall.formats.onnx import rules
 from holdall.payload import Range
-from holdall.source.deferred import DeferredSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +18,7 @@ __all__ = ["ExternalFiles"]
 
 
 class ExternalFiles:
-    """The files that tensors name, each looked at once and opened again when its bytes are asked for."""
+    """The files that tensors name, each opened once."""
 
     def __init__(self, home: Source, check: Check) -> None:
         self._home = home
@@ -55,11 +54,7 @@ class ExternalFiles:
                 self._check.fail(rules.LOCATION, at, f"{what}: {location!r} cannot be opened: {error}")
             except FormatError as error:
                 self._check.fail(rules.LOCATION, at, f"{what}: {error.message}")
-            size = opened.size
-            opened.close()
-            found = DeferredSource(location, size, lambda: self._home.sibling(location))
-            found.member = location
-            self._sources[location] = found
+            self._sources[location] = opened
         return self._sources[location]
 
     def _number(self, entries: Mapping[str, str], key: str, default: int, at: int, what: str) -> int:

@@ -1,0 +1,111 @@
+"""Disks that fail, reads that come back short, signals in the middle."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import holdall
+from tests.survival import shelf
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What is below every source; ``disk.next`` is asked before each read and may raise, or say how much to give."""
+
+    class Disk:
+        honest = staticmethod(os.preadv)
+        reads = 0
+
+        def next(self, size):
+            return size
+
+        def preadv(self, fd, buffers, offset):
+            self.reads += 1
+            (buffer,) = buffers
+            return self.honest(fd, [buffer[: self.next(len(buffer))]], offset)
+
+        def fails_at(self, number):
+            self.reads = 0
+
+            def fail(size):
+                if self.reads == number:
+                    raise OSError(errno.EIO, "Input/output error")
+                return size
+
+            self.next = fail
+
+    made = Disk()
+    monkeypatch.setattr(os, "preadv", made.preadv)
+    return made
+
+
+def read(path, tmp_path):
+    with holdall.open(path, mmap=False) as model:
+        return list(shelf.right(model))
+
+
+def verify(path, tmp_path):
+    return holdall.verify(path, level="strict").ok
+
+
+def convert(path, tmp_path):
+    target = tmp_path / "out" / "copy.safetensors"
+    target.parent.mkdir(exist_ok=True)
+    try:
+        return holdall.convert(path, target, fsync=False, cast="f64").tensors
+    finally:
+        for file in target.parent.iterdir():
+            assert file == target, "what is not whole is removed"
+
+
+def diff(path, tmp_path):
+    return bool(holdall.diff(path, path))
+
+
+WORK = (read, verify, convert, diff)
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_short_reads_are_continued(path, tmp_path, disk, work):
+    expected = work(path, tmp_path)
+    sizes = np.random.default_rng(3)
+    disk.next = lambda size: min(size, int(sizes.integers(1, 3000)))
+    assert work(path, tmp_path) == expected
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
+def test_a_failing_disk_is_an_error_that_names_the_file(path, tmp_path, disk, work):
+    expected = work(path, tmp_path)
+    whole, disk.reads = disk.reads, 0
+    assert whole
+    standing = (tmp_path / "out" / "copy.safetensors").read_bytes() if work is convert else None
+    for number in sorted({1, 2, whole // 2, whole} - {0}):
+        disk.fails_at(number)
+        with pytest.raises(OSError) as caught:
+            work(path, tmp_path)
+        assert caught.value.errno == errno.EIO
+        assert any(file.name in str(caught.value.filename) for file in shelf.files(path)), caught.value
+        if work is convert:
+            assert (tmp_path / "out" / "copy.safetensors").read_bytes() == standing  # the old one
+    disk.next = lambda size: size
+    assert work(path, tmp_path) == expected
+
+
+def test_signals_in_the_middle_change_nothing(path, tmp_path):
+    told = []
+    before = signal.signal(signal.SIGALRM, lambda *arguments: told.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        for _ in range(3):
+            assert len(read(path, tmp_path)) == 12
+            assert verify(path, tmp_path)
+            assert convert(path, tmp_path) == 12
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert told
