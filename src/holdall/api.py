@@ -51,9 +51,7 @@ def open_model(
     """
     source = source_of(what, map=mmap)
     try:
-        found = registry.find(format) if format is not None else registry.detect(source, allowed)
-        if allowed is not None and found.name not in allowed:
-            raise UnsupportedError(f"{source.name}: the format {found.name} is not among the allowed ones")
+        found = registry.choose(source, format, allowed)
         ledger = Ledger()
         model = found.read(source, Check(limits=limits or DEFAULT_LIMITS), ledger)
         found.require(model, require)
@@ -61,11 +59,12 @@ def open_model(
         source.close()
         raise
     model.ledger = ledger
+    model.limits, model.allowed = limits, allowed
     if not isinstance(what, Source):
         # A path as it is from anywhere: the other process may be in another folder.
         path = getattr(source, "path", what)
         again = os.fspath(path) if isinstance(path, (str, os.PathLike)) else _PickledAsBytes(path)
-        options = {"format": found.name, "mmap": mmap, "limits": limits}
+        options = {"format": found.name, "mmap": mmap, "limits": limits, "allowed": allowed}
         model.travels_as(_reopen, (again, options))
     return model
 
@@ -138,6 +137,7 @@ def verify(
     level: Level = "full",
     format: str | None = None,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Check a file and list everything that is wrong with it, never raising for what is wrong with the file.
@@ -152,7 +152,7 @@ def verify(
     """
     if level not in LEVELS:
         raise UnsupportedError(f"level is one of {', '.join(LEVELS)}, not {level!r}")
-    with examine(what, level=level, format=format, limits=limits) as seen:
+    with examine(what, level=level, format=format, limits=limits, allowed=allowed) as seen:
         seen.audit(progress)
     return seen.report
 

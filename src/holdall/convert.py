@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,6 +94,7 @@ def convert(
     dry_run: bool = False,
     fsync: bool = True,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> ConversionReport:
@@ -103,7 +104,8 @@ def convert(
     ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a method
     such as ``"k4"``, or a function from model to model; ``dedup`` stores equal tensors once where the target can;
     ``split`` writes a folder of files with at most so many payload bytes each. ``carry=False`` drops what the
-    target cannot hold, ``strict`` refuses the conversion instead. ``options`` are the target's writer options.
+    target cannot hold, ``strict`` refuses the conversion instead. ``limits`` and ``allowed`` are for sources of
+    strangers, as in :func:`holdall.open`. ``options`` are the target's writer options.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.ones(4, np.float32)})
@@ -128,7 +130,7 @@ def convert(
     )
     several: list[Openable] = list(src) if isinstance(src, (list, tuple)) else [src]  # type: ignore[list-item]
     with ExitStack() as stack:
-        models = [stack.enter_context(open_model(item, mmap=False, limits=limits)) for item in several]
+        models = [stack.enter_context(open_model(item, mmap=False, limits=limits, allowed=allowed)) for item in several]
         report = ConversionReport(
             source=[model.sources[0].name for model in models],
             source_format=[model.format or "" for model in models],

@@ -6,10 +6,11 @@ first, which is all that equal files cost; only what differs is decoded and meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from math import inf, log10, sqrt
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,6 +97,7 @@ def diff(
     *,
     measure: bool = True,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Difference:
     """Compare two models, or files of any formats. ``measure=False`` says only whether tensors are equal.
@@ -107,9 +109,8 @@ def diff(
     2.0
     """
     with ExitStack() as stack:
-        left, right = (
-            x if isinstance(x, Model) else stack.enter_context(open_model(x, mmap=False, limits=limits)) for x in (a, b)
-        )
+        opened = partial(open_model, mmap=False, limits=limits, allowed=allowed)
+        left, right = (x if isinstance(x, Model) else stack.enter_context(opened(x)) for x in (a, b))
         return _Comparison(left, right, measure, progress).run()
 
 

@@ -7,7 +7,7 @@ process; file systems that can share blocks between files share them. The old fi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def edit(
     dry_run: bool = False,
     fsync: bool = True,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> EditReport:
     """Change metadata (``set``, ``unset``), tensor names (``rename`` old to new) and assets (None removes one).
@@ -59,7 +60,7 @@ def edit(
     >>> holdall.edit("example.oinf", set={"mode": "slow"}, rename={"w": "weight"}).changes
     ["tensor 'w' is called 'weight'", "metadata 'mode': 'fast' became 'slow'"]
     """
-    with open_model(path, mmap=False, limits=limits) as model:
+    with open_model(path, mmap=False, limits=limits, allowed=allowed) as model:
         report = EditReport(os.fspath(path), model.format or "")
         target = registry.find(report.format)
         changed = model.replace(

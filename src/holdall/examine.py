@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -83,6 +83,7 @@ def examine(
     level: Level = "structure",
     format: str | None = None,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     mmap: bool = False,
 ) -> Examination:
     """Read header and index, collecting what is wrong instead of raising it. Touches no payload.
@@ -97,11 +98,12 @@ def examine(
     seen = Examination(source, check, report, Ledger(), owned=not isinstance(what, Source))
     try:
         with check.scope():
-            seen.format = registry.find(format) if format is not None else registry.detect(source)
+            seen.format = registry.choose(source, format, allowed)
             report.format = seen.format.name
             # A model comes back even when scopes inside were abandoned; what is damaged is in the report.
             seen.model = seen.format.read(source, check, seen.ledger)
             seen.model.ledger = seen.ledger
+            seen.model.limits, seen.model.allowed = limits, allowed
     except BaseException:
         seen.close()
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from holdall.ledger import Ledger
+    from holdall.limits import Limits
     from holdall.source import Source
 
 __all__ = ["ColumnTable", "ListTable", "Model", "TensorTable", "Totals", "model_of"]
@@ -191,6 +192,8 @@ class Model(Mapping[str, Tensor]):
         self.version = version
         self.sources = tuple(sources)
         self.ledger = ledger
+        self.limits: Limits | None = None  # those it was opened with; they hold for what it carries too
+        self.allowed: Collection[str] | None = None  # likewise the formats that may be read
         self.origin = origin  # the model that this one was made from; answers for the facets that this one lacks
         self._closed = False
         self._reopen: tuple[Callable[..., Model], tuple[Any, ...]] | None = None
@@ -237,7 +240,7 @@ class Model(Mapping[str, Tensor]):
         assets: Assets | Mapping[str, Any] | None = None,
     ) -> Model:
         """This model with other content, standing on the same files; what is not given stays."""
-        return Model(
+        model = Model(
             self.tensors if tensors is None else tensors,
             metadata=self.metadata if metadata is None else metadata,
             assets=self.assets if assets is None else assets,
@@ -247,6 +250,8 @@ class Model(Mapping[str, Tensor]):
             sources=self.sources,
             origin=self.origin,
         )
+        model.limits, model.allowed = self.limits, self.allowed
+        return model
 
     def fetch(self, names: Iterable[str] | None = None) -> Iterator[Tensor]:
         """Tensors with their bytes at hand: those in ``names``, or all, in that order.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdall.format import Format
     from holdall.source import Source
 
-__all__ = ["GROUP", "HEAD", "by_suffix", "detect", "find", "names", "plug_ins"]
+__all__ = ["GROUP", "HEAD", "by_suffix", "choose", "detect", "find", "names", "plug_ins"]
 
 GROUP = "holdall.formats"  # of entry points
 HEAD = 64  # bytes that detection looks at first
@@ -95,6 +95,15 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
     shown = "is an empty file" if not source.size and not source.is_folder else f"begins with {head[:16]!r}"
     what = "is a folder" if source.is_folder else shown
     raise FormatError(UNKNOWN.id, 0, f"{source.name}: {what}: none of the formats {known}")
+
+
+def choose(source: Source, format: str | None, allowed: Collection[str] | None) -> Format:
+    """The format that the caller names, else the one that the content shows; never one that is not ``allowed``."""
+    if format is None:
+        return detect(source, allowed)
+    if allowed is not None and format not in allowed:
+        raise UnsupportedError(f"{source.name}: the format {format} is not among the allowed ones")
+    return find(format)
 
 
 def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:

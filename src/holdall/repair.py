@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,7 @@ def repair(
     copy: Openable,
     *,
     limits: Limits | None = None,
+    allowed: Collection[str] | None = None,
     fsync: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> RepairReport:
@@ -48,7 +49,7 @@ def repair(
     before it takes the place of the file; when anything goes wrong the file stays as it is.
     """
     report = RepairReport(os.fspath(path), "")
-    with examine(path, limits=limits) as seen:
+    with examine(path, limits=limits, allowed=allowed) as seen:
         if seen.format is None or seen.model is None:
             reason = seen.report.findings[0].message if seen.report.findings else "it cannot be read"
             raise FormatError("core.repair", None, f"{seen.source.name}: too damaged to be repaired: {reason}")

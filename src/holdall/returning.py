@@ -28,7 +28,8 @@ __all__ = ["carried_entries", "original_model", "original_plan", "same_on_return
 def _carried(model: Model, target: Format, limits: Limits) -> skeleton.Skeleton | None:
     """The skeleton of a file of the target's format that ``model`` carries."""
     carried = skeleton.find(model, limits)
-    return carried if carried is not None and carried.format == target.name else None
+    wanted = carried is not None and carried.format == target.name and skeleton.may_read(model, target.name)
+    return carried if wanted else None
 
 
 def original_plan(model: Model, target: Format, limits: Limits) -> tuple[Plan | FolderPlan, Model] | None:

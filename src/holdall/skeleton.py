@@ -204,14 +204,23 @@ def find(model: Model, limits: Limits = DEFAULT_LIMITS) -> Skeleton | None:
     return Skeleton.from_text(text, limits)
 
 
-def original_of(model: Model, limits: Limits = DEFAULT_LIMITS) -> Model | None:
-    """The original that ``model`` carries, opened with its own reader; payloads that changed read as zeros."""
+def may_read(model: Model, format: str) -> bool:
+    """Whether the allowlist that ``model`` was opened with, if any, has ``format``."""
+    return model.allowed is None or format in model.allowed
+
+
+def original_of(model: Model) -> Model | None:
+    """The original that ``model`` carries, opened with its own reader; payloads that changed read as zeros.
+
+    None also where the model was opened with an allowlist that does not have the original's format.
+    """
     from holdall import registry
     from holdall.check import Check
     from holdall.ledger import Ledger
 
+    limits = model.limits or DEFAULT_LIMITS
     carried = find(model, limits)
-    if carried is None:
+    if carried is None or not may_read(model, carried.format):
         return None
     source, _ = bound_source(carried, model, model.sources[0].name if model.sources else "<memory>")
     return registry.find(carried.format).read(source, Check(limits=limits), Ledger())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
@@ -46,6 +46,7 @@ _SHOWN = 20
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written, and its exact size.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@trusting
 def convert(
     sources: tuple[str, ...],
     target: str,
@@ -60,6 +61,7 @@ def convert(
     no_fsync: bool,
     dry_run: bool,
     as_json: bool,
+    trust: Trust,
     **changes: Any,
 ) -> None:
     """Convert SOURCES (several are merged) into TARGET.
@@ -83,6 +85,8 @@ def convert(
             fsync=not no_fsync,
             dry_run=dry_run,
             progress=told,
+            limits=trust.limits,
+            allowed=trust.allowed,
             cast=cast or None,
             **changes,
             **writer_options(given),

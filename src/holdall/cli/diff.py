@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE
+from holdall.cli.options import FILE, Trust, trusting
 from holdall.cli.output import emit, emit_json, progress, table
 from holdall.cli.text import clean, file_text, plain, plural, value_text
 
@@ -25,13 +25,14 @@ _SHOWN = 100
 @click.option("--quick", is_flag=True, help="Say only whether tensors are equal, not how far apart.")
 @click.option("--report", type=FILE, metavar="FILE.html", help="Write a page with plots of the distances.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@trusting
 @click.pass_context
-def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as_json: bool) -> None:
+def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as_json: bool, trust: Trust) -> None:
     """Compare A and B, whatever containers they are in. Exits 1 when they differ."""
     from holdall.diff import diff as compare
 
     with progress(f"comparing {file_text(a)} and {file_text(b)}") as told:
-        found = compare(a, b, measure=not quick, progress=told)
+        found = compare(a, b, measure=not quick, limits=trust.limits, allowed=trust.allowed, progress=told)
     if report is not None:
         from holdall.reports import write_difference
 

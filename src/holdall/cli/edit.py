@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdall.cli.convert import name_values
-from holdall.cli.options import FILE
+from holdall.cli.options import FILE, Trust, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, size_text
 
@@ -26,6 +26,7 @@ __all__ = ["edit"]
 @click.option("--text", is_flag=True, help="Values of --set are text, also those that look like numbers.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@trusting
 def edit(
     file: str,
     values: tuple[str, ...],
@@ -35,6 +36,7 @@ def edit(
     text: bool,
     dry_run: bool,
     as_json: bool,
+    trust: Trust,
 ) -> None:
     """Change FILE: the old one stands until the new one is whole.
 
@@ -48,11 +50,13 @@ def edit(
     with progress(f"editing {clean(file)}") as told:
         report = run(
             file,
-            set={key: value if text else _value(file, key, value) for key, value in given.items()},
+            set={key: value if text else _value(file, key, value, trust) for key, value in given.items()},
             unset=unset,
             rename=name_values(rename, "--rename"),
             assets=blobs,
             dry_run=dry_run,
+            limits=trust.limits,
+            allowed=trust.allowed,
             progress=told,
         )
     if as_json:
@@ -71,13 +75,13 @@ def edit(
     emit([f"{what} {clean(report.path)} ({report.format}{size})", *(f"  {clean(text)}" for text in report.changes)])
 
 
-def _value(file: str, key: str, text: str) -> Any:
+def _value(file: str, key: str, text: str, trust: Trust) -> Any:
     """The value that ``text`` stands for: text where it replaces a text, else JSON where it is JSON."""
     import json
 
     from holdall.api import open_model
 
-    with open_model(file) as model:
+    with open_model(file, mmap=False, limits=trust.limits, allowed=trust.allowed) as model:
         if isinstance(model.metadata.get(key), str):
             return text
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdall.model import Model
 
 __all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "Reading", "Size", "each_file"]
-__all__ += ["TextType", "first_error", "reading"]
+__all__ += ["TextType", "Trust", "first_error", "reading", "trusting"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -92,12 +92,11 @@ FILE = FileName()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How the user wants files read, and the answer printed."""
+class Trust:
+    """How far the user trusts the files that a command reads."""
 
-    format: str | None = None
     untrusted: bool = False
-    json: bool = False
+    allow: tuple[str, ...] = ()
 
     @property
     def limits(self) -> Limits | None:
@@ -117,30 +116,56 @@ class Reading:
             decompressed_bytes=256 * _MIB,
         )
 
-    def open(self, path: str) -> Model:
+    @property
+    def allowed(self) -> tuple[str, ...] | None:
+        """The formats whose code may run; None for all."""
+        return self.allow or None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Trust):
+    """How the user wants files read, and the answer printed."""
+
+    format: str | None = None
+    json: bool = False
+
+    def open(self, path: str, *, mmap: bool = True) -> Model:
         """The model in ``path``; untrusted files are read, never mapped."""
         from holdall.api import open_model
 
-        return open_model(path, format=self.format, mmap=not self.untrusted, limits=self.limits)
+        mapped = mmap and not self.untrusted
+        return open_model(path, format=self.format, mmap=mapped, limits=self.limits, allowed=self.allowed)
 
     def examine(self, path: str, level: Level = "structure") -> Examination:
         """As far as ``path`` can be read, with what is wrong."""
         from holdall.examine import examine
 
-        return examine(path, level=level, format=self.format, limits=self.limits, mmap=not self.untrusted)
+        mapped = not self.untrusted
+        return examine(path, level=level, format=self.format, limits=self.limits, allowed=self.allowed, mmap=mapped)
+
+
+_UNTRUSTED = click.option("--untrusted", is_flag=True, help="For files of strangers: tight limits, no memory map.")
+_ALLOW = click.option("--allow", multiple=True, type=FORMAT_NAME, help="Read files of this format only; repeatable.")
+
+
+def trusting(function: _Function) -> _Function:
+    """Give a command ``--untrusted`` and ``--allow``, handed on as one ``trust``."""
+
+    def command(*, untrusted: bool, allow: tuple[str, ...], **rest: Any) -> Any:
+        return function(trust=Trust(untrusted, allow), **rest)
+
+    return _UNTRUSTED(_ALLOW(update_wrapper(command, function)))  # type: ignore[return-value]
 
 
 def reading(function: _Function) -> _Function:
-    """Give a command ``--format``, ``--untrusted`` and ``--json``, handed on as one ``reading``."""
+    """Give a command ``--format``, ``--untrusted``, ``--allow`` and ``--json``, handed on as one ``reading``."""
 
-    def command(*, format: str | None, untrusted: bool, as_json: bool, **rest: Any) -> Any:
-        return function(reading=Reading(format, untrusted, as_json), **rest)
+    def command(*, format: str | None, untrusted: bool, allow: tuple[str, ...], as_json: bool, **rest: Any) -> Any:
+        return function(reading=Reading(untrusted, allow, format, as_json), **rest)
 
     wrapped = update_wrapper(command, function)
     wrapped = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(wrapped)
-    wrapped = click.option(
-        "--untrusted", is_flag=True, help="For files of strangers: tight limits, no memory map."
-    )(wrapped)  # fmt: skip
+    wrapped = _UNTRUSTED(_ALLOW(wrapped))
     return click.option("--format", "format", type=FORMAT_NAME, help="The format, instead of detecting it.")(wrapped)  # type: ignore[return-value]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdall.cli.convert import writer_options
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, trusting
 from holdall.cli.output import Progress, emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shape_text, size_text
 
@@ -55,7 +55,8 @@ _LISTED = 100
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Read no values and write nothing; say what would be done, and its size.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
-def quantize(source: str, target: str, report: str | None, as_json: bool, **settings: Any) -> None:
+@trusting
+def quantize(source: str, target: str, report: str | None, as_json: bool, trust: Trust, **settings: Any) -> None:
     """Quantize the matrices of SOURCE into TARGET; norms, biases and the rest are copied as they are.
 
     The policy and the predicted size are printed before work starts. Values that are not finite are refused, naming
@@ -83,12 +84,14 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, **sett
             carry=not settings["no_carry"],
             fsync=not settings["no_fsync"],
             dry_run=dry_run,
+            limits=trust.limits,
+            allowed=trust.allowed,
             progress=told,
             **_options(settings, into),
         )
         measured = None
         if report is not None and work.methods and not dry_run:
-            measured = _report(source, target, report, settings["mode"], told)
+            measured = _report(source, target, report, settings["mode"], told, trust)
     if as_json:
         emit_json(_facts(done, work, measured, dry_run))
     else:
@@ -194,11 +197,14 @@ def _show_policy(choices: Sequence[Any], policy: Policy, mode: str, dry_run: boo
         table(("tensor", "method", "shape", "because"), rows, indent="  ")
 
 
-def _report(source: str, target: str, path: str, mode: str, told: Progress | None) -> QuantReport:
+def _report(source: str, target: str, path: str, mode: str, told: Progress | None, trust: Trust) -> QuantReport:
     from holdall.api import open_model
     from holdall.quant.report import compare, write_report
 
-    with open_model(source, mmap=False) as before, open_model(target, mmap=False) as after:
+    with (
+        open_model(source, mmap=False, limits=trust.limits, allowed=trust.allowed) as before,
+        open_model(target, mmap=False) as after,
+    ):
         found = compare(before, after, names=(source, target), mode=mode, progress=told)
     write_report(found, path)
     return found

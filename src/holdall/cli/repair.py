@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdall.cli.options import FILE
+from holdall.cli.options import FILE, Trust, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural
 
@@ -15,7 +15,8 @@ __all__ = ["repair"]
 @click.argument("file", type=FILE)
 @click.option("--from", "copy", type=FILE, required=True, metavar="OTHER", help="The good copy.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def repair(file: str, copy: str, as_json: bool) -> None:
+@trusting
+def repair(file: str, copy: str, as_json: bool, trust: Trust) -> None:
     """Replace the damaged pages of FILE, and verify it again before it takes its old place.
 
     Only ranges that a hash in FILE itself calls damaged are replaced, and only by bytes that have that hash.
@@ -23,7 +24,7 @@ def repair(file: str, copy: str, as_json: bool) -> None:
     from holdall.repair import repair as run
 
     with progress(f"repairing {clean(file)}") as told:
-        report = run(file, copy, progress=told)
+        report = run(file, copy, limits=trust.limits, allowed=trust.allowed, progress=told)
     if as_json:
         patches = [{"offset": p.start, "bytes": p.payload.size, "message": p.message} for p in report.patches]
         emit_json({"path": file, "copy": report.copy, "bytes": report.nbytes, "patches": patches})

@@ -42,7 +42,14 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
         from holdall.api import verify as check
 
         with progress(f"verifying {file_text(path)}") as told:
-            report = check(path, level=level, format=reading.format, limits=reading.limits, progress=told)
+            report = check(
+                path,
+                level=level,
+                format=reading.format,
+                limits=reading.limits,
+                allowed=reading.allowed,
+                progress=told,
+            )
         if wanted is not None and report.format is not None:
             report.findings += _against(wanted, path, reading)
         if reading.json:
@@ -79,10 +86,9 @@ def _profile(name: str) -> Profile:
 def _against(profile: Profile, path: str, reading: Reading) -> list[Finding]:
     """What the file lacks of the profile; nothing when it cannot be opened, which the report says already."""
     from holdall import profiles
-    from holdall.api import open_model
 
     try:
-        with open_model(path, format=reading.format, limits=reading.limits) as model:
+        with reading.open(path) as model:
             return profiles.check(model, profile)
     except (FormatError, UnsupportedError):
         return []
@@ -153,11 +159,9 @@ def _all_stats(path: str, reading: Reading) -> list[tuple[Tensor, TensorStats | 
 
 def _stats(path: str, reading: Reading) -> Iterator[tuple[Tensor, TensorStats | str, int]]:
     """Each tensor with its statistics, or with why it has none, and the bytes of them all."""
-    from holdall.api import open_model
     from holdall.stats import tensor_stats
 
-    # Read, not mapped: memory must not grow with the file.
-    with open_model(path, format=reading.format, limits=reading.limits, mmap=False) as model:
+    with reading.open(path, mmap=False) as model:  # memory must not grow with the file
         total = model.nbytes
         for tensor in model.tensors:
             if not tensor.has_data:
