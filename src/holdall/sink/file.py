@@ -9,7 +9,8 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -58,7 +59,10 @@ def write_file(
         _Writer(output, plan, {}, progress).run()
         output.finish(fsync)
         if approve is not None:
-            approve(part.path)
+            try:
+                approve(part.path)
+            except OSError as error:
+                raise blamed(error, path) from error
         part.publish()
     if fsync:
         sync_folder(target.parent, path)
@@ -75,21 +79,16 @@ def write_folder(
     least = sum(file.cursor for file in plan.files.values())
     total = None if any(file.size is None for file in plan.files.values()) else least
     _check_space(target.parent, least)
-    known: dict[str, Any] = {}
-    tally = None if progress is None else _Tally(progress, total)
     with Part(target, path) as part:
-        folder = part.folder()
+        crew = _Crew(part.folder(), target, fsync, progress, total)
+        folders = {parent for name in plan.files for parent in PurePosixPath(*contained(name)).parents}
+        for inside in sorted(folders):
+            crew.make_folder(inside)
         for wave in _waves(plan):
-            with ThreadPoolExecutor(min(len(wave), _FILES), "holdall-file") as pool:
-                members = [
-                    (name, pool.submit(_write_member, folder, target, name, plan.files[name], known, tally, fsync))
-                    for name in wave
-                ]
-            for name, member in members:
-                known.update({f"{name}/{key}": value for key, value in member.result().items()})
+            crew.write({name: plan.files[name] for name in wave})
         if fsync:
-            for inside in {parent for name in plan.files for parent in PurePosixPath(name).parents}:
-                sync_folder(folder / inside, path)
+            for inside in folders:
+                sync_folder(part.path / inside, path)
         part.publish()
     if fsync:
         sync_folder(target.parent, path)
@@ -122,40 +121,61 @@ def _waves(plan: FolderPlan) -> Iterator[list[str]]:
         yield wave
 
 
-def _write_member(
-    part: Path, target: Path, name: str, plan: Plan, known: Mapping[str, Any], tally: _Tally | None, fsync: bool
-) -> dict[str, Any]:
-    """Write one file of a folder; returns its results and its size."""
-    path = part.joinpath(*contained(name))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise blamed(error, target / name) from error
-    with Output(fd, target / name) as output:
-        progress = None if tally is None else tally.member(name)
-        results = dict(_Writer(output, plan, known, progress).run())
-        return {**results, "size": output.finish(fsync)}
+class _Crew:
+    """Writes the files of a folder, several at the same time; when one fails or is interrupted, all stop."""
 
-
-class _Tally:
-    """The progress of several files written at the same time, added up."""
-
-    def __init__(self, progress: Progress, total: int | None) -> None:
-        self._progress = progress
-        self._total = total
-        self._done: dict[str, int] = {}
+    def __init__(self, part: Path, target: Path, fsync: bool, progress: Progress | None, total: int | None) -> None:
+        self._part, self._target = part, target
+        self._fsync = fsync
+        self._progress, self._total = progress, total
+        self._known: dict[str, Any] = {}  # results of the files that are written, as "name/tap"
+        self._done: dict[str, int] = {}  # bytes, by file
         self._lock = threading.Lock()
+        self._stopped = False
 
-    def member(self, name: str) -> Progress:
-        """The progress to be told of one file."""
+    def make_folder(self, inside: PurePosixPath) -> None:
+        """Make a folder in the part. Here, and not where files are written: there it could come after the end."""
+        try:
+            (self._part / inside).mkdir(exist_ok=True)
+        except OSError as error:
+            raise blamed(error, self._target / inside) from error
 
-        def step(done: int, _: int | None) -> None:
+    def write(self, files: Mapping[str, Plan]) -> None:
+        """Write files of which none needs results of another."""
+        pool = ThreadPoolExecutor(min(len(files), _FILES), "holdall-file")
+        try:
+            members = {name: pool.submit(self._write, name, plan) for name, plan in files.items()}
+            for member in wait(members.values(), return_when=FIRST_EXCEPTION).done:
+                member.result()
+            for name, member in members.items():
+                self._known.update({f"{name}/{key}": value for key, value in member.result().items()})
+        except BaseException:
+            self._stopped = True
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _write(self, name: str, plan: Plan) -> dict[str, Any]:
+        """Write one file; returns its results and its size."""
+        self._go_on()
+        try:
+            fd = os.open(self._part / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise blamed(error, self._target / name) from error
+        with Output(fd, self._target / name) as output:
+            results = dict(_Writer(output, plan, self._known, partial(self._step, name)).run())
+            return {**results, "size": output.finish(self._fsync)}
+
+    def _step(self, name: str, done: int, _: int | None) -> None:
+        self._go_on()
+        if self._progress is not None:
             with self._lock:
                 self._done[name] = done
                 self._progress(sum(self._done.values()), self._total)
 
-        return step
+    def _go_on(self) -> None:
+        if self._stopped:
+            raise CancelledError
 
 
 def _status(target: Path, name: str | os.PathLike[str]) -> os.stat_result | None:

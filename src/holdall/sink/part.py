@@ -22,7 +22,7 @@ from holdall.sink.output import Output, blamed
 __all__ = ["SUFFIX", "Part", "sync_folder"]
 
 SUFFIX = ".holdall.part"
-_LOOKED_AT = 8  # numbers at which parts of dead writers are looked for
+_LOOKED_AT = 4  # numbers at which parts of dead writers are looked for
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -39,7 +39,7 @@ class Part:
     def __init__(self, target: Path, name: str | os.PathLike[str]) -> None:
         self.target = target
         self.name = os.fspath(name)
-        self.path = target  # until it is made
+        self.path = _part_name(target, 0)
         self._there = False
         self._fd: int | None = None
 
@@ -65,10 +65,12 @@ class Part:
     def __enter__(self) -> Part:
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, problem: type[BaseException] | None, *more: object) -> None:
         try:
             if self._there:
                 _remove(self.path)
+            elif problem is not None:  # an interrupt may have come after it was made and before we knew
+                _vacant(self.path)
         finally:
             self._close()  # not before: with it goes the lock
 
@@ -94,14 +96,15 @@ class Part:
 
     def _claim(self, path: Path, folder: bool) -> None:
         """Make ``path`` and lock it; somebody who took it for a left one in between has removed it."""
+        self.path = path
         if folder:
             path.mkdir()
-            self.path, self._there = path, True
+            self._there = True
             with contextlib.suppress(FileNotFoundError):
                 self._fd = os.open(path, _FOLDER)
         else:
             self._fd = os.open(path, _NEW, 0o666)
-            self.path, self._there = path, True
+            self._there = True
         if self._fd is None or _locked(self._fd) is False or not _is(path, self._fd):
             self._there = False
             self._close()
@@ -153,11 +156,14 @@ def _is(path: Path, fd: int) -> bool:
 
 
 def _remove(path: Path) -> None:
+    """Remove a part; what cannot be removed now is found by the next writer."""
     with contextlib.suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
+        if not path.is_dir():
             path.unlink()
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():  # a thread that an interrupt took us away from had still a file to make
+            shutil.rmtree(path)
 
 
 def sync_folder(folder: Path, name: str | os.PathLike[str]) -> None:

@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -51,7 +52,7 @@ class Descriptor:
         self._used = True  # since room was last made
         self._closed = False
         self._fd: int | None = with_room(name, opener)
-        self.status = os.fstat(self._fd)  # as it was when it was first opened
+        self.status = _status(self._fd, name)  # as it was when it was first opened
         with _lock:
             _open[self] = None
         _make_room(_share())
@@ -75,7 +76,7 @@ class Descriptor:
 
     def check(self, fd: int) -> None:
         """Raise when somebody has written to the file, which is open as ``fd``."""
-        now, then = os.fstat(fd), self.status
+        now, then = _status(fd, self._name), self.status
         if now.st_mtime_ns == then.st_mtime_ns and now.st_size == then.st_size:
             return
         if now.st_size < then.st_size:
@@ -93,7 +94,7 @@ class Descriptor:
         if self._closed:
             raise ClosedError(f"{self._name}: is closed")
         fd = with_room(self._name, self._opener)
-        now, then = os.fstat(fd), self.status
+        now, then = _status(fd, self._name), self.status
         if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
             os.close(fd)
             raise FormatError(CHANGED.id, None, f"{self._name}: another file has taken its place since it was opened")
@@ -115,7 +116,15 @@ class Descriptor:
                 self._fd = fd
             elif fd is not None:
                 del _open[self]
-                os.close(fd)
+                with suppress(OSError):  # what was read was read
+                    os.close(fd)
+
+
+def _status(fd: int, name: str) -> os.stat_result:
+    try:
+        return os.fstat(fd)
+    except OSError as error:  # a server that has forgotten the file, for one
+        raise OSError(error.errno, error.strerror, name) from error
 
 
 def with_room(name: str, opener: Callable[[], _T]) -> _T:
