@@ -38,6 +38,19 @@ def msgpack_table(
     /,
 ) -> tuple[int, int, int, int, int, list[Step]]: ...
 def msgpack_dims(data: Bytes, positions: Bytes, counts: Bytes, out: Bytes, /) -> tuple[int, int]: ...
+def protobuf_records(
+    data: Bytes,
+    base: int,
+    at: int,
+    stop: int,
+    record: int,
+    repeated: int,
+    singles: Bytes,
+    odd: Bytes,
+    rows: Bytes,
+    values: Bytes,
+    /,
+) -> tuple[int, int, int, int]: ...
 
 # As quant/reference.py has them.
 def quantize_blocks(

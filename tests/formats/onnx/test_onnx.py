@@ -225,3 +225,30 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     ):
         with pytest.raises(ContentError):
             holdall.save(tmp_path / "m.onnx", content, metadata=metadata)
+
+
+def test_names_shared_by_plain_and_other_tensors(tmp_path: Path) -> None:
+    """Most initializers are read as columns, others one by one; a name is unique among all of them."""
+    plain = field(2, 2) + field(8, b"a") + field(9, b"")  # u8 without dims: one byte is missing
+    scalar = field(1, 0) + field(2, 2) + field(8, b"a") + field(9, b"")
+    numbers = field(1, 1) + field(2, 6) + field(8, b"a") + field(5, b"\x07")
+    for first, second in ((scalar, scalar), (scalar, numbers), (numbers, scalar), (numbers, numbers)):
+        data = model_of(first, second)
+        report = holdall.verify(data, format="onnx")
+        assert [finding.rule for finding in report.findings] == ["onnx.tensor.name"]
+        assert report.findings[0].offset == data.index(second, data.index(first) + len(first))
+    report = holdall.verify(model_of(plain, scalar, numbers), format="onnx")
+    assert [finding.rule for finding in report.findings] == ["onnx.tensor.size", "onnx.tensor.name"]
+
+
+def test_tensors_after_large_payloads(tmp_path: Path) -> None:
+    """Windows on the file end inside payloads, names come after them, and odd ones lie between."""
+    protos = []
+    for number in range(200):
+        head = field(1, 1 + 64 * number) + field(2, 2)
+        name, raw = field(8, f"w{number}".encode()), field(9, bytes([number]) * (1 + 64 * number))
+        protos.append(head + (raw + name if number % 3 == 0 else name + raw))
+    model = holdall.open(model_of(*protos), format="onnx")
+    assert list(model) == [f"w{number}" for number in range(200)]
+    for number, tensor in enumerate(model.tensors):
+        assert bytes(tensor.raw()) == bytes([number]) * (1 + 64 * number)

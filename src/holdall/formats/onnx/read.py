@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdall.check import Check, figure
+from holdall.columns import Shapes
 from holdall.dtypes import DTYPES as NAMED
 from holdall.dtypes import DType
 from holdall.encodings import Opaque, Stored
 from holdall.formats.onnx import layout, rules
 from holdall.formats.onnx.external import ExternalFiles
 from holdall.formats.onnx.layout import DTYPES
+from holdall.formats.onnx.records import Records, read_records
 from holdall.formats.onnx.values import Numbers
 from holdall.formats.onnx.wire import BYTES, VARINT, Walker
 from holdall.metadata import Entry, Metadata
@@ -77,23 +80,12 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     if len(graphs) != 1:
         check.fail(rules.GRAPH, 0, f"onnx: the model has {len(graphs)} graphs, not one")
     metadata = _metadata(entries, walker, check)
-    protos: list[tuple[int, int]] = []
-    for number, kind, start, stop in walker.fields(*graphs[0]):
-        if number == layout.INITIALIZER and kind == BYTES:
-            protos.append((start, stop))
-    check.limit("tensors", len(protos), graphs[0][0], "onnx: initializers")
+    records = read_records(source, *graphs[0], walker, check)
     files = ExternalFiles(home, check)
-    table, held = _table(protos, source, files, walker, check)
-    _own(source, held, table, ledger)
+    table = _Tensors(records, source, files, walker, check).table(ledger)
     native = OnnxNative(
-        _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)),
-        _others(source, walker, *graphs[0], (layout.INITIALIZER,)),
+        _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)), _between(source, records, *graphs[0])
     )
-    for other in files.sources:
-        own = ledger.member(other)
-        spans = [t.payload for t in table if isinstance(t.payload, Range) and t.payload.source is other]
-        starts = np.array([span.offset for span in spans], np.uint64)
-        own.payloads("tensor", starts, np.array([span.size for span in spans], np.uint64))
     sources = [*([home] if home is not source else []), source, *files.sources]
     return Model(
         table, metadata=metadata, native=native, format="onnx", version=(version,), sources=sources, ledger=ledger
@@ -114,20 +106,13 @@ def _others(source: Source, walker: Walker, start: int, stop: int, left_out: tup
     return tuple(ranges)
 
 
-def _own(source: Source, held: list[tuple[str, int, int]], table: ColumnTable, ledger: Ledger) -> None:
-    """Payloads, and everything between them, which the walk has been through."""
-    held.sort(key=lambda span: span[1])
-    starts, sizes, at = [], [], 0
-    for _, start, stop in [*held, ("", source.size, source.size)]:
-        if start > at:
-            starts.append(at)
-            sizes.append(start - at)
-        at = max(at, stop)
-    ledger.regions("protobuf", starts, sizes)
-    ledger.payloads(
-        "tensor", np.array([start for _, start, _ in held], np.uint64),
-        np.array([stop - start for _, start, stop in held], np.uint64), [name for name, _, _ in held].__getitem__,
-    )  # fmt: skip
+def _between(source: Source, records: Records, start: int, stop: int) -> tuple[Range, ...]:
+    """The stretches of the graph that are no initializers."""
+    starts = np.concatenate([np.array([start], np.uint64), records.stops])
+    stops = np.concatenate([records.fields, np.array([stop], np.uint64)])
+    rows = (stops > starts).nonzero()[0]
+    spans = zip(starts[rows].tolist(), (stops - starts)[rows].tolist(), strict=True)
+    return tuple(Range(source, at, size) for at, size in spans)
 
 
 def _metadata(entries: list[Span], walker: Walker, check: Check) -> Metadata:
@@ -152,42 +137,114 @@ def _pair(start: int, stop: int, walker: Walker) -> tuple[str | None, str | None
 # -- tensors ----------------------------------------------------------------------------------------------------------
 
 
-def _table(
-    protos: list[Span], source: Source, files: ExternalFiles, walker: Walker, check: Check
-) -> tuple[ColumnTable, list[tuple[str, int, int]]]:
-    names: dict[str, None] = {}
-    dtypes: list[Stored] = []
-    known: dict[str, int] = {}
-    codes: list[int] = []
-    shapes: list[tuple[int, ...]] = []
-    made: dict[int, Payload] = {}
-    held: list[tuple[str, int, int]] = []
-    places: list[tuple[int, int]] = []
-    for start, stop in protos:
-        with check.scope():
-            proto = _proto(start, stop, walker, check)
-            name = "" if proto.name is None else walker.text(*proto.name, "the name of a tensor")
-            if not name or name in names:
-                check.fail(rules.NAME, start, f"onnx: the name {name!r} of an initializer is empty, or there twice")
-            dtype, payload = _payload(name, proto, source, files, walker, check)
-            key = str(dtype) if isinstance(dtype, DType) else f"{dtype} {payload.size}"
-            code = known.setdefault(key, len(dtypes))
-            if code == len(dtypes):
-                dtypes.append(dtype)
-            inside = isinstance(payload, Range) and payload.source is source
-            if isinstance(payload, Range) and inside:
-                held.append((name, payload.offset, payload.offset + payload.size))
-            else:
-                made[len(names)] = payload
-            places.append((payload.offset if isinstance(payload, Range) else 0, payload.size))
-            codes.append(code)
-            shapes.append(tuple(proto.dims))
-            names[name] = None
-    columns = np.array(places, np.uint64).reshape(-1, 2)
-    table = ColumnTable(
-        source, list(names), dtypes, np.array(codes, np.uint32), shapes, columns[:, 0], columns[:, 1], made=made
-    )  # fmt: skip
-    return table, held
+class _Tensors:
+    """The columns of all tensors: most are as their records have them, the others are looked at one by one."""
+
+    def __init__(self, records: Records, source: Source, files: ExternalFiles, walker: Walker, check: Check) -> None:
+        self._records = records
+        self._source = source
+        self._files = files
+        self._walker = walker
+        self._check = check
+        self._dtypes: list[Stored] = list(_PALETTE)
+        self._known = {str(dtype): code for code, dtype in enumerate(_PALETTE)}
+        self._codes = _CODES[np.minimum(records.codes, np.uint64(len(_CODES) - 1))]
+        self._dim_starts = np.cumsum(records.ranks, dtype=np.uint64) - records.ranks
+        self._more_dims: list[int] = []
+        self._made: dict[int, Payload] = {}
+        self._inside = records.plain.copy()  # whose bytes are in the file as they are
+        self._kept = records.plain.copy()
+        self._others()
+
+    def table(self, ledger: Ledger) -> ColumnTable:
+        """The tensors, and in the ledger where their bytes are."""
+        records, kept = self._records, self._kept.nonzero()[0]
+        self._own(ledger)
+        dims = np.concatenate([records.dims, np.array(self._more_dims, np.uint64)])
+        return ColumnTable(
+            self._source,
+            records.names if len(kept) == len(records) else [records.names[row] for row in kept.tolist()],
+            self._dtypes,
+            self._codes[kept],
+            Shapes(dims.data, self._dim_starts[kept] * np.uint64(8), records.ranks[kept]),
+            records.places[kept],
+            records.sizes[kept],
+            made={int(np.searchsorted(kept, row)): payload for row, payload in self._made.items()},
+        )
+
+    def _others(self) -> None:
+        """Those that are not plain, in the order of the file; a plain one that shares its name with one of them too."""
+        names, plain = self._records.names, self._records.plain
+        waiting = (~plain).nonzero()[0].tolist()
+        if not waiting:
+            return
+        rows = {names[row]: row for row in plain.nonzero()[0].tolist()}
+        while waiting:
+            row = heappop(waiting)
+            self._kept[row] = self._inside[row] = False
+            with self._check.scope():
+                name = self._look_at(row, rows)
+                later = rows.setdefault(name, row)
+                if later > row:
+                    heappush(waiting, later)
+                    rows[name] = row
+                self._kept[row] = True
+
+    def _look_at(self, row: int, rows: Mapping[str, int]) -> str:
+        records, check, walker = self._records, self._check, self._walker
+        start = int(records.starts[row])
+        proto = _proto(start, int(records.stops[row]), walker, check)
+        name = "" if proto.name is None else walker.text(*proto.name, "the name of a tensor")
+        if not name or rows.get(name, row) < row:
+            check.fail(rules.NAME, start, f"onnx: the name {name!r} of an initializer is empty, or there twice")
+        dtype, payload = _payload(name, proto, self._source, self._files, walker, check)
+        records.names[row] = name
+        self._codes[row] = self._code(dtype, payload.size)
+        records.ranks[row] = len(proto.dims)
+        self._dim_starts[row] = len(records.dims) + len(self._more_dims)
+        self._more_dims += proto.dims
+        records.places[row] = payload.offset if isinstance(payload, Range) else 0
+        records.sizes[row] = payload.size
+        if isinstance(payload, Range) and payload.source is self._source:
+            self._inside[row] = True
+        else:
+            self._made[row] = payload
+        return name
+
+    def _code(self, dtype: Stored, size: int) -> int:
+        """The place of a type in the palette."""
+        key = str(dtype) if isinstance(dtype, DType) else f"{dtype} {size}"
+        code = self._known.setdefault(key, len(self._dtypes))
+        if code == len(self._dtypes):
+            self._dtypes.append(dtype)
+        return code
+
+    def _own(self, ledger: Ledger) -> None:
+        """Payloads, and everything between them, which the walk has been through."""
+        records, size = self._records, np.array([self._source.size], np.uint64)
+        rows = self._inside.nonzero()[0]
+        rows = rows[records.places[rows].argsort(kind="stable")]
+        starts, sizes = records.places[rows], records.sizes[rows]
+        reached = np.maximum.accumulate(np.concatenate([np.zeros(1, np.uint64), starts + sizes]))
+        limits = np.concatenate([starts, size])
+        gaps = limits > reached
+        ledger.regions("protobuf", reached[gaps], limits[gaps] - reached[gaps])
+        ledger.payloads("tensor", starts, sizes, lambda row: records.names[int(rows[row])])
+        outside: dict[int, list[Range]] = {}
+        for payload in self._made.values():
+            if isinstance(payload, Range):
+                outside.setdefault(id(payload.source), []).append(payload)
+        for source in self._files.sources:
+            spans = outside.get(id(source), [])
+            ledger.member(source).payloads(
+                "tensor", np.array([span.offset for span in spans], np.uint64),
+                np.array([span.size for span in spans], np.uint64),
+            )  # fmt: skip
+
+
+_PALETTE = [NAMED[name] for name in DTYPES.values()]
+_CODES = np.zeros(max(DTYPES) + 1, np.uint32)  # of data_type, places in the palette
+_CODES[list(DTYPES)] = np.arange(len(DTYPES))
 
 
 def _proto(start: int, stop: int, walker: Walker, check: Check) -> _Proto:
@@ -200,7 +257,7 @@ def _proto(start: int, stop: int, walker: Walker, check: Check) -> _Proto:
             else:
                 proto.dims.append(first)
             check.limit("rank", len(proto.dims), first, "onnx: dimensions of a tensor")
-        elif number in _NUMBERS:
+        elif number in layout.NUMBERS:
             spans = proto.numbers.setdefault(number, [])
             low = walker.value_at if kind == VARINT else first
             if spans and spans[-1][1] == low:
@@ -227,7 +284,6 @@ def _proto(start: int, stop: int, walker: Walker, check: Check) -> _Proto:
     return proto
 
 
-_NUMBERS = (layout.FLOATS, layout.INT32S, layout.STRINGS, layout.INT64S, layout.DOUBLES, layout.UINT64S)
 _SINGLE = (layout.NAME, layout.RAW, layout.DATA_TYPE, layout.LOCATION)
 
 

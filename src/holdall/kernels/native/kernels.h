@@ -25,6 +25,7 @@ PyObject *kernel_json_tape(PyObject *module, PyObject *arguments);
 PyObject *kernel_json_records(PyObject *module, PyObject *arguments);
 PyObject *kernel_json_uints(PyObject *module, PyObject *arguments);
 PyObject *kernel_json_words(PyObject *module, PyObject *arguments);
+PyObject *kernel_protobuf_records(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_walk(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_table(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_dims(PyObject *module, PyObject *arguments);
