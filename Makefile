@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test lint bench fuzz fuzz-native docs clean
+.PHONY: demo test lint bench fuzz fuzz-native soak docs clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml setup.py $(NATIVE)
@@ -49,6 +49,11 @@ fuzz: $(READY)
 # make fuzz-native TIME=60: the C kernels, compiled with sanitizers into build/sanitized, under hostile arguments.
 fuzz-native: $(READY)
 	$(BIN)/python -m tests.native --seconds $(TIME)
+
+# make soak KILLS=200: writes killed at random moments; exit 1 when one leaves a destination neither old nor new.
+KILLS  ?= 2000
+soak: $(READY)
+	$(BIN)/python -m holdall.testing.kills --kills $(KILLS)
 
 # The examples in docstrings and Markdown pages are run, and links inside docs/ are checked.
 docs: $(READY)

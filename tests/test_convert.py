@@ -244,13 +244,6 @@ def test_unknown_options_are_refused(rich: Path, tmp_path: Path) -> None:
         holdall.convert(rich, tmp_path / "x.oinf", colour=1)
 
 
-# A conversion in a process of its own, slow enough to be interrupted anywhere.
-_SLOW = """
-import sys, time, holdall
-holdall.convert(sys.argv[1], sys.argv[2], cast="bf16", progress=lambda *_: time.sleep(0.001))
-"""
-
-
 def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -274,18 +267,3 @@ def test_ctrl_c_leaves_nothing_behind(large: Path, tmp_path: Path) -> None:
         if finished:
             assert holdall.verify(tmp_path / "out.oinf").ok
             (tmp_path / "out.oinf").unlink()
-
-
-def test_killed_at_any_moment_the_destination_is_whole_or_absent(large: Path, tmp_path: Path) -> None:
-    target = tmp_path / "out.oinf"
-    moments = np.random.default_rng(7).uniform(0.15, 0.75, 24)
-    for moment in moments:
-        process = subprocess.Popen([sys.executable, "-c", _SLOW, str(large), str(target)], env=_environment())
-        time.sleep(moment)
-        process.kill()
-        process.wait()
-        if target.exists():
-            assert holdall.verify(target, level="strict").ok
-            target.unlink()
-    for leftover in tmp_path.glob(".*.part"):
-        leftover.unlink()
