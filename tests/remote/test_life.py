@@ -1,10 +1,9 @@
-"""Models from afar are closed, pickled, shared by threads and forked; and files nearby open no socket."""
+"""Models from afar are closed, pickled, shared by threads and forked; and files nearby load nothing of it."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -79,18 +78,6 @@ def test_threads_share_a_model(url, folder):
         with ThreadPoolExecutor(8) as pool:
             for name, data in zip(names, pool.map(lambda name: bytes(model[name].raw()), names), strict=True):
                 assert data == bytes(here[name].raw())
-
-
-def test_files_nearby_open_no_socket(folder, monkeypatch):
-    def refuse(*arguments, **options):
-        raise AssertionError("a socket")
-
-    monkeypatch.setattr(socket, "socket", refuse)
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    for path in folder[1].values():
-        with holdall.open(folder[0] / path) as model:
-            model[shelf.BIG].numpy()
-            assert model.config != {}
 
 
 def test_files_nearby_load_nothing_for_afar(folder):
