@@ -6,18 +6,24 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from holdall import kernels
 from holdall.check import Check
 from holdall.documents.json import DocumentError, Tape, decode, tokenize
 from holdall.formats.hf import rules
-from holdall.kernels.json_reference import KIND, NULL, OBJECT, STRING
+from holdall.kernels.json_reference import ABSENT, KIND, NULL, OBJECT, STRING
 from holdall.source import Source
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = ["HfNative", "ShardMap", "ShardedIndex", "encode_index", "read_index"]
+
+_SAMPLE, _WORDS = 256, 64  # rows that are looked at to find the files, and files that they may find
 
 
 class ShardMap(Mapping[str, str]):
@@ -52,25 +58,41 @@ class HfNative:
     index_metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass
 class ShardedIndex:
-    """A decoded index."""
+    """A decoded index: the names of the tensors, each once, and the place of each one's file in ``files``."""
 
     name: str
-    tape: Tape
-    weight_map: dict[str, str]
+    data: bytes
+    names: list[str]
+    files: list[str]
+    codes: NDArray[np.intp]
     metadata: dict[str, Any]
 
-    @property
-    def files(self) -> list[str]:
-        """The files that hold the tensors, sorted."""
-        return sorted(set(self.weight_map.values()))
+    @cached_property
+    def weight_map(self) -> dict[str, str]:
+        """Tensor to file."""
+        return dict(zip(self.names, map(self.files.__getitem__, self.codes.tolist()), strict=True))
+
+    @cached_property
+    def tape(self) -> Tape:
+        """Its tokens, for whoever asks for a place."""
+        return tokenize(self.data)
+
+    def listed(self, file: str) -> list[str]:
+        """The tensors that are said to be in ``file``."""
+        rows = (self.codes == self.files.index(file)).nonzero()[0].tolist() if file in self.files else []
+        return [self.names[row] for row in rows]
 
 
 def read_index(source: Source, name: str, check: Check) -> ShardedIndex:
     """The index in ``source``."""
     check.limit("index_bytes", source.size, 0, f"hf: bytes of {name}")
     data = source.read(0, source.size)
+    if not kernels.NATIVE:
+        quick = _quick(data, name, check)
+        if quick is not None:
+            return quick
     try:
         tape = tokenize(data, depth=check.limits.nesting)
     except DocumentError as error:
@@ -84,11 +106,42 @@ def read_index(source: Source, name: str, check: Check) -> ShardedIndex:
         members[tape.text(key)] = value
     if "weight_map" not in members or tape.kind(members["weight_map"]) != OBJECT:
         check.fail(rules.TYPE, 0, f"hf: {name} is not an object with a weight_map")
-    weight_map = _weight_map(tape, members["weight_map"], name, check)
-    return ShardedIndex(name, tape, weight_map, _metadata(tape, members.get("metadata"), name, check))
+    names, files, codes = _weight_map(tape, members["weight_map"], name, check)
+    return ShardedIndex(name, data, names, files, codes, _metadata(tape, members.get("metadata"), name, check))
 
 
-def _weight_map(tape: Tape, index: int, name: str, check: Check) -> dict[str, str]:
+class _Canonical(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    metadata: msgspec.Raw = msgspec.Raw()
+    weight_map: dict[str, str] = {}  # a struct makes its own
+
+
+def _quick(data: bytes, name: str, check: Check) -> ShardedIndex | None:
+    """The quick way where the C tokenizer is missing; None for whatever is not in the usual form, right or wrong.
+
+    An index that is, but for white space, what an encoder makes of its decoded content is strict JSON with unique keys.
+    """
+    try:
+        compact = msgspec.json.format(data, indent=-1)
+        found = msgspec.json.decode(compact, type=_Canonical)
+        if msgspec.json.encode(found) != compact or len(found.weight_map) > check.limits.tensors:
+            return None
+        document = decode(bytes(found.metadata) or b"{}", depth=check.limits.nesting - 1)
+    except (msgspec.DecodeError, DocumentError, UnicodeError, ValueError, RecursionError):
+        return None
+    if not isinstance(document.value, dict) or document.duplicates or not found.weight_map:
+        return None
+    files, codes = _numbered(list(found.weight_map.values()))
+    return ShardedIndex(name, data, list(found.weight_map), files, codes, document.value)
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], NDArray[np.intp]]:
+    """The different texts, sorted, and for each its place among them."""
+    files = sorted(set(texts))
+    places = {file: place for place, file in enumerate(files)}
+    return files, np.array([places[text] for text in texts], np.intp)
+
+
+def _weight_map(tape: Tape, index: int, name: str, check: Check) -> tuple[list[str], list[str], NDArray[np.intp]]:
     rows = np.frombuffer(kernels.json_records(tape.data, tape.stored, index, ()), "<u4").reshape(-1, 3)
     check.limit("tensors", len(rows), tape.offset(index), f"hf: tensors of {name}")
     names = tape.texts(rows[:, 0])
@@ -96,14 +149,26 @@ def _weight_map(tape: Tape, index: int, name: str, check: Check) -> dict[str, st
         tape.table[rows[:, 1], 0] & KIND == STRING, rules.TYPE, lambda row: tape.offset(int(rows[row, 1])),
         lambda row: f"hf: {name} gives something else than a file for tensor {names[row]!r}",
     )  # fmt: skip
-    weight_map = dict(zip(names, tape.texts(rows[:, 1]), strict=True))
-    if len(weight_map) != len(names):
+    if len(set(names)) != len(names):
         seen: set[str] = set()
         for row, tensor in enumerate(names):
             if tensor in seen:
                 check.fail(rules.DUPLICATE, tape.offset(int(rows[row, 0])), f"hf: {name} has tensor {tensor!r} twice")
             seen.add(tensor)
-    return weight_map
+    return names, *_files(tape, np.ascontiguousarray(rows[:, 1]))
+
+
+def _files(tape: Tape, indexes: NDArray[np.uint32]) -> tuple[list[str], NDArray[np.intp]]:
+    """The different texts at ``indexes``, sorted, and for each its place among them.
+
+    There are few: a sample finds them, and only what it does not find is decoded text by text.
+    """
+    words = sorted(set(tape.texts(indexes[:: max(1, len(indexes) // _SAMPLE)])))[:_WORDS]
+    codes = np.empty(len(indexes), np.uint8)
+    kernels.json_words(tape.data, tape.stored, indexes, tuple(word.encode() for word in words), codes)
+    if (codes == ABSENT).any():
+        return _numbered(tape.texts(indexes))
+    return words, codes.astype(np.intp)
 
 
 def _metadata(tape: Tape, index: int | None, name: str, check: Check) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,25 +131,22 @@ class _Reader:
         """Whether index and files name the same tensors: then nothing is missing, and nothing is there twice."""
         held = 0
         for file, _, table in self.tables:
-            names = table.index.names
+            names, listed = table.index.names, index.listed(file)
             held += len(names)
-            if not table.index.complete or list(map(index.weight_map.get, names)).count(file) != len(names):
+            if not table.index.complete or len(names) != len(listed) or set(names) != set(listed):
                 return False
-        return held == len(index.weight_map)
+        return held == len(index.names)
 
     def _compare(self, index: ShardedIndex) -> None:
         """Where index and files differ; only files that could be read are asked."""
         check = self.check
-        listed: dict[str, list[str]] = {}
-        for name, file in index.weight_map.items():
-            listed.setdefault(file, []).append(name)
         for file, _, table in self.tables:
             if not table.index.complete:
                 continue
             with check.scope():
                 self._listed(index, file, table)
             held = set(table.index.names)
-            for name in listed.get(file, ()):
+            for name in index.listed(file):
                 if name not in held:
                     with check.scope():
                         check.fail(rules.MISSING, None, f"hf: {index.name}: tensor {name!r} is not in {file}")
@@ -193,7 +191,7 @@ class _Reader:
         none, ends = np.empty(0, np.uint64), np.cumsum([len(table.index.names) for table in tables])
         return ColumnTable(
             self.source,
-            [name for table in tables for name in table.index.names],
+            list(chain.from_iterable(table.index.names for table in tables)),
             PALETTE,
             np.concatenate([np.empty(0, np.uint8), *(table.index.codes for table in tables)]),
             Shapes.joined([table.index.shapes for table in tables]),
