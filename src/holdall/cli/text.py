@@ -19,15 +19,21 @@ def file_text(path: str) -> str:
     return clean(shown(path))
 
 
+_LONGEST = 2000  # letters of one text that are shown; JSON output has them all
+
+
 def clean(text: str) -> str:
     """``text`` with everything escaped that could steer a terminal: controls, escapes, bidi overrides.
+
+    What is too long for any name or message is cut, so that no file floods the screen.
 
     >>> clean("a\\x1b[31mb"), clean("x\\u202ey"), clean("Größe 模型")
     ('a\\\\x1b[31mb', 'x\\\\u202ey', 'Größe 模型')
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = text[: _LONGEST + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
 def shorten(text: str, width: int) -> str:

@@ -70,7 +70,11 @@ def read_document(data: bytes, check: Check) -> SetDocument:
         fail("$.parts", "'parts' is not a list")
     parts = tuple(_member(item, f"$.parts[{number}]", fail, part=True) for number, item in enumerate(stored))
     owners: dict[int, str] = {}
+    paths: set[str] = set()
     for part in parts:
+        if part.path in paths:  # a short document could have one file read over and over
+            check.fail(rules.TWICE, None, f"aeroset: {part.path!r} is two parts")
+        paths.add(part.path)
         for shard in part.shards:
             if shard in owners:
                 message = f"aeroset: shard {shard} is in {owners[shard]!r} and in {part.path!r}"

@@ -12,6 +12,7 @@ JSON: Final = Rule("aeroset.json", "the index is one JSON object without duplica
 FIELD: Final = Rule("aeroset.field", "format, parts and global_tidx have the fields and types that the format names")
 VERSION: Final = Rule("aeroset.version", "the format is AEROSET, version 0.1 or 0.2")
 SHARDS: Final = Rule("aeroset.shards", "a shard is in one part only")
+TWICE: Final = Rule("aeroset.parts", "a file is one part only")
 NO_INDEX: Final = Rule("aeroset.index.absent", "the set has a global index", "strict")
 MISSING: Final = Rule("aeroset.file", "every file of the set is there")
 SIZE: Final = Rule("aeroset.size", "a file of the set has the size that the index states")
