@@ -35,6 +35,8 @@ END64_SIGNATURE: Final = 0x06064B50
 LOCATOR_SIGNATURE: Final = 0x07064B50
 DESCRIPTOR: Final = b"PK\7\10"
 STORED, DEFLATED = 0, 8
+DESCRIBED_FLAG: Final = 8  # sizes and CRC follow the data
+ENCRYPTED_FLAGS: Final = 0x2041  # encrypted, strongly encrypted, masked header
 ZIP64: Final = 1  # the id of the extra field with wide sizes
 
 END_MISSING: Final = Rule("zip.end.missing", "the file ends with the end record of a zip")

@@ -30,6 +30,7 @@ try:
         msgpack_walk,
         narrow,
         pack,
+        pickle_tensors,
         protobuf_records,
         scan,
         simd_level,
@@ -45,6 +46,7 @@ except ImportError:
     from .ggml_reference import ggml_decode
     from .json_reference import json_records, json_tape, json_uints, json_words
     from .msgpack_reference import msgpack_dims, msgpack_table, msgpack_walk
+    from .pickle_reference import pickle_tensors
     from .protobuf_reference import protobuf_records
     from .reference import blake3_16, distance, fnv1a, narrow, pack, scan, simd_level, texts, unpack, widen
 
@@ -56,4 +58,5 @@ __all__ += ["ggml_decode"]
 __all__ += ["add_norm", "bias_gelu", "softmax"]
 __all__ += ["json_records", "json_tape", "json_uints", "json_words"]
 __all__ += ["msgpack_dims", "msgpack_table", "msgpack_walk"]
+__all__ += ["pickle_tensors"]
 __all__ += ["protobuf_records"]

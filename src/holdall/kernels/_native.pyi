@@ -38,6 +38,9 @@ def msgpack_table(
     /,
 ) -> tuple[int, int, int, int, int, list[Step]]: ...
 def msgpack_dims(data: Bytes, positions: Bytes, counts: Bytes, out: Bytes, /) -> tuple[int, int]: ...
+def pickle_tensors(
+    data: Bytes, words: tuple[bytes, ...], most: int, memo: Bytes, rows: Bytes, values: Bytes, /
+) -> tuple[int, int, int, int, int]: ...
 def protobuf_records(
     data: Bytes,
     base: int,

@@ -37,6 +37,11 @@ class Array:
     shape: tuple[int, ...]
     start: int
 
+    @property
+    def turned(self) -> bool:
+        """Whether the first axis runs fastest, and it makes a difference."""
+        return self.fortran and sum(size > 1 for size in self.shape) > 1
+
 
 def span(prefix: bytes, at: int, check: Check, what: str) -> tuple[int, int]:
     """Where the text of the header starts and ends, from the first 12 bytes of an array (10 suffice for version 1)."""

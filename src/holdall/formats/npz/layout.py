@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdall.layout import U8, Layout, raw
+from holdall.layout import U8, U16, Layout, raw
 
-__all__ = ["ALIGN", "CODE_OF", "DTYPES", "MAGIC", "METADATA", "PREFIX", "SUFFIX"]
+__all__ = ["ALIGN", "CODE_OF", "DTYPES", "FRONT", "MAGIC", "METADATA", "PREFIX", "SUFFIX"]
 
 MAGIC: Final = b"\x93NUMPY"
 PREFIX: Final = Layout("npy prefix", magic=raw(6), major=U8, minor=U8)
+FRONT: Final = Layout("npy front", **PREFIX.fields, size=U16)  # of version 1.0
 ALIGN: Final = 64
 
 SUFFIX: Final = ".npy"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ import numpy as np
 
 from holdall.arranged import Arrangement, contiguous_strides
 from holdall.check import Check, figure
+from holdall.columns import Shapes
 from holdall.dtypes import DType
 from holdall.encodings import Stored
 from holdall.formats.npz import metadata, rules
 from holdall.formats.npz.header import Array, parse, span
+from holdall.formats.npz.headers import HEAD, Headers
 from holdall.formats.npz.layout import MAGIC, METADATA, SUFFIX
 from holdall.inflated import read_part
 from holdall.metadata import Entry, Metadata
@@ -24,13 +27,14 @@ from holdall.payload import Made, Payload, Range
 from holdall.zipfiles import STORED, Archive, read_archive
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from holdall.ledger import Ledger
     from holdall.source import Source
 
 __all__ = ["LONE", "NpzNative", "read"]
 
 LONE = "array"  # what the one array of an npy file is called
-_HEAD = 320  # bytes of each entry that are read along with its zip header: nearly always the whole npy header
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,74 +44,18 @@ class NpzNative:
     archive: Archive | None = None
 
 
-class _Rows:
-    """The tensors found so far, as columns."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.dtypes: list[Stored] = []
-        self.codes: list[int] = []
-        self.shapes: list[tuple[int, ...]] = []
-        self.starts: list[int] = []
-        self.sizes: list[int] = []
-        self.made: dict[int, Payload] = {}
-        self._known: dict[str, int] = {}
-
-    def add(self, name: str, array: Array, place: Payload, source: Source) -> None:
-        """One array, whose file (header and elements) is ``place``."""
-        size = place.size - array.start
-        elements: Payload
-        if isinstance(place, Range):
-            elements = Range(source, place.offset + array.start, size)
-        else:
-            elements = Made(size, partial(_after, place, array.start))
-        turned = array.fortran and sum(size > 1 for size in array.shape) > 1
-        if turned or array.swap:
-            strides = contiguous_strides(array.shape)
-            if turned:
-                strides = tuple(reversed(contiguous_strides(array.shape[::-1])))
-            elements = Arrangement(elements, array.width, array.shape, strides, 0, array.swap).payload()
-        if not isinstance(elements, Range):
-            self.made[len(self.names)] = elements
-        self.starts.append(elements.offset if isinstance(elements, Range) else 0)
-        self.sizes.append(size)
-        key = str(array.dtype) if isinstance(array.dtype, DType) else f"{array.dtype} {size}"
-        code = self._known.setdefault(key, len(self.dtypes))
-        if code == len(self.dtypes):
-            self.dtypes.append(array.dtype)
-        self.codes.append(code)
-        self.shapes.append(array.shape)
-        self.names.append(name)
-
-    def table(self, source: Source) -> ColumnTable:
-        """All of them."""
-        return ColumnTable(
-            source,
-            self.names,
-            self.dtypes,
-            np.array(self.codes, np.uint32),
-            self.shapes,
-            np.array(self.starts, np.uint64),
-            np.array(self.sizes, np.uint64),
-            made=self.made,
-        )
-
-
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
     """The arrays in ``source``."""
-    rows, entries = _Rows(), Metadata()
-    archive = None
+    entries, archive = Metadata(), None
     if source.read(0, min(len(MAGIC), source.size)) == MAGIC:
-        place = Range(source, 0, source.size)
-        array = _array(place, source.read(0, min(_HEAD, source.size)), "npz: the array", check)
-        ledger.region("npy header", 0, array.start)
-        ledger.payloads("array", np.array([array.start]), np.array([source.size - array.start]), lambda _: LONE)
-        rows.add(LONE, array, place, source)
+        table = _lone(source, check, ledger)
     else:
-        archive = read_archive(source, check, ledger, "npz", heads=_HEAD)
-        entries = _entries(archive, rows, check, ledger)
+        headers = Headers()
+        archive = read_archive(source, check, ledger, "npz", heads=HEAD, look=headers.look)
+        arrays, codes = headers.settle(archive, check)
+        table, entries = _entries(archive, arrays, codes, check, ledger)
     return Model(
-        rows.table(source),
+        table,
         metadata=entries,
         native=NpzNative(archive),
         format="npz",
@@ -116,45 +64,110 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     )
 
 
-def _entries(archive: Archive, rows: _Rows, check: Check, ledger: Ledger) -> Metadata:
-    """Every entry into a row, or the metadata."""
+def _lone(source: Source, check: Check, ledger: Ledger) -> ColumnTable:
+    """The one array of an npy file."""
+    place = Range(source, 0, source.size)
+    array = _array(place, "npz: the array", check)
+    start, size = np.array([array.start], np.uint64), np.array([source.size - array.start], np.uint64)
+    ledger.region("npy header", 0, array.start)
+    ledger.payloads("array", start, size, lambda _: LONE)
+    made = _made(array, place)
+    return _table(source, [LONE], [array], np.zeros(1, np.intp), start, size, {} if made is None else {0: made})
+
+
+def _entries(
+    archive: Archive, arrays: list[Array], codes: NDArray[np.intp], check: Check, ledger: Ledger
+) -> tuple[ColumnTable, Metadata]:
+    """Every entry into a row, or the metadata. Those without a code are looked at one by one."""
+    names = archive.names
+    titles = list(map(str.removesuffix, names, repeat(SUFFIX)))
+    odd = codes < 0
+    if sum(map(len, names)) - sum(map(len, titles)) < len(SUFFIX) * len(names):
+        odd |= np.array([not name.endswith(SUFFIX) for name in names], np.bool_)
+    if METADATA in titles:
+        odd[titles.index(METADATA)] = True
+    kept, documents = ~odd, np.zeros(len(names), np.bool_)
+    payloads: dict[int, Payload] = {}
     found: list[Entry] = []
-    known: dict[tuple[bytes, int], Array] = {}  # most arrays of a model have a header that others have too
-    headers: list[tuple[int, int]] = []
-    payloads: list[tuple[str, int, int]] = []
-    others: list[tuple[int, int]] = []
-    for row, name in enumerate(archive.names):
-        start, stored = archive.starts[row], archive.stored[row]
-        payload = archive.payload(row)
-        plain = archive.methods[row] == STORED
-        if name.endswith("/") and not stored:
+    for row in odd.nonzero()[0].tolist():
+        start, payload = int(archive.starts[row]), archive.payload(row)
+        if names[row].endswith("/") and not archive.stored[row]:
             continue
         with check.scope():
-            others.append((start, 0 if plain else stored))
-            if not name.endswith(SUFFIX):
+            if not names[row].endswith(SUFFIX):
                 check.fail(rules.ENTRY, start, f"{archive.label(row)} is not an array: its name does not end in .npy")
-            head = archive.heads[row]
-            if not plain or len(head) < min(_HEAD, payload.size):
-                head = read_part(payload, 0, min(_HEAD, payload.size))
-            array = _array(payload, head, archive.label(row), check, known)
-            if plain:
-                headers.append((start, array.start))
-            title = name.removesuffix(SUFFIX)
-            if title == METADATA and metadata.is_document(payload, array):
-                if plain:
+            array = _array(payload, archive.label(row), check)
+            codes[row] = len(arrays)
+            arrays.append(array)
+            documents[row] = titles[row] == METADATA and metadata.is_document(payload, array)
+            if documents[row]:
+                if archive.methods[row] == STORED:
                     ledger.region("metadata", start + array.start, payload.size - array.start)
                 found += metadata.read(payload, array, start + array.start, check)
             else:
-                if plain:
-                    payloads.append((title, start + array.start, payload.size - array.start))
-                rows.add(title, array, payload, archive.source)
-    for kind, spans in (("npy header", headers), ("deflated", [place for place in others if place[1]])):
-        ledger.regions(kind, [start for start, _ in spans], [size for _, size in spans])
-    ledger.payloads(
-        "array", np.array([at for _, at, _ in payloads], np.uint64), np.array([n for _, _, n in payloads], np.uint64),
-        [name for name, _, _ in payloads].__getitem__,
-    )  # fmt: skip
-    return Metadata(found)
+                kept[row] = True
+                made = _made(array, payload)
+                if made is not None:
+                    payloads[row] = made
+    rows = kept.nonzero()[0]
+    fronts = np.array([array.start for array in arrays], np.uint64)
+    starts, sizes = archive.starts[rows] + fronts[codes[rows]], archive.sizes[rows] - fronts[codes[rows]]
+    _own(archive, titles, fronts, codes, kept, documents, ledger)
+    if len(rows) < len(names):
+        titles = [titles[row] for row in rows.tolist()]
+        payloads = {number: payloads[row] for number, row in enumerate(rows.tolist()) if row in payloads}
+    return _table(archive.source, titles, arrays, codes[rows], starts, sizes, payloads), Metadata(found)
+
+
+def _own(
+    archive: Archive, titles: list[str], fronts: NDArray[np.uint64], codes: NDArray[np.intp],
+    kept: NDArray[np.bool_], documents: NDArray[np.bool_], ledger: Ledger,
+) -> None:  # fmt: skip
+    """Tell the ledger of headers, elements and what is deflated."""
+    plain = archive.methods == STORED
+    deflated = (~plain & (archive.stored > 0)).nonzero()[0]
+    headed = (plain & (kept | documents)).nonzero()[0]
+    ledger.regions("npy header", archive.starts[headed], fronts[codes[headed]])
+    ledger.regions("deflated", archive.starts[deflated], archive.stored[deflated])
+    rows = (plain & kept).nonzero()[0]
+    fronts = fronts[codes[rows]]
+    ledger.payloads("array", archive.starts[rows] + fronts, archive.sizes[rows] - fronts, lambda row: titles[rows[row]])
+
+
+def _table(
+    source: Source, names: list[str], arrays: list[Array], codes: NDArray[np.intp], starts: NDArray[np.uint64],
+    sizes: NDArray[np.uint64], made: dict[int, Payload],
+) -> ColumnTable:  # fmt: skip
+    """Tensors by the array that each of them is."""
+    dtypes: list[Stored] = []
+    known: dict[str, int] = {}
+    kinds = np.empty(len(arrays), np.uint32)
+    for number, array in enumerate(arrays):
+        size = prod(array.shape) * array.width
+        key = str(array.dtype) if isinstance(array.dtype, DType) else f"{array.dtype} {size}"
+        kinds[number] = known.setdefault(key, len(dtypes))
+        if kinds[number] == len(dtypes):
+            dtypes.append(array.dtype)
+    ranks = np.array([len(array.shape) for array in arrays], np.uint64)
+    dims = np.array([size for array in arrays for size in array.shape], np.uint64)
+    positions = (np.cumsum(ranks) - ranks) * np.uint64(8)
+    shapes = Shapes(dims.astype("<u8").tobytes(), positions[codes], ranks[codes])
+    return ColumnTable(source, names, dtypes, kinds[codes], shapes, starts, sizes, made=made)
+
+
+def _made(array: Array, place: Payload) -> Payload | None:
+    """The elements of the array in ``place``, where they are not a range of the file as it stands."""
+    elements: Payload
+    if isinstance(place, Range):
+        elements = Range(place.source, place.offset + array.start, place.size - array.start)
+    else:
+        elements = Made(place.size - array.start, partial(_after, place, array.start))
+    if array.turned or array.swap:
+        strides = contiguous_strides(array.shape)
+        if array.turned:
+            strides = tuple(reversed(contiguous_strides(array.shape[::-1])))
+        return Arrangement(elements, array.width, array.shape, strides, 0, array.swap).payload()
+    return None if isinstance(elements, Range) else elements
 
 
 def _after(place: Payload, start: int) -> Iterator[memoryview]:
@@ -165,21 +178,16 @@ def _after(place: Payload, start: int) -> Iterator[memoryview]:
         start = max(0, start - len(piece))
 
 
-def _array(
-    place: Payload, head: bytes, what: str, check: Check, known: dict[tuple[bytes, int], Array] | None = None
-) -> Array:
-    """The header of the array in ``place``, which begins with ``head``; ``known`` are headers seen before."""
+def _array(place: Payload, what: str, check: Check) -> Array:
+    """The header of the array in ``place``."""
     at = place.offset if isinstance(place, Range) else 0
+    head = read_part(place, 0, min(HEAD, place.size))
     start, stop = span(head, at, check, what)
     if stop > place.size:
         check.fail(rules.SHORT, at, f"{what}: a header of {stop} bytes does not fit the {place.size} there are")
     check.limit("name_bytes", stop, at, f"{what}: bytes of header")
     text = head[start:stop] if stop <= len(head) else read_part(place, start, stop)
-    array = known.get((text, stop)) if known is not None else None
-    if array is None:
-        array = parse(text, stop, at + start, check, what)
-        if known is not None:
-            known[text, stop] = array
+    array = parse(text, stop, at + start, check, what)
     needed = prod(array.shape) * array.width
     if needed != place.size - stop:
         shown = f"{array.dtype}{list(array.shape)} needs {figure(needed)} bytes"

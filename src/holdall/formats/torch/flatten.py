@@ -8,6 +8,7 @@ from typing import Any
 from holdall.check import Check
 from holdall.formats.torch import rules
 from holdall.formats.torch.content import Global, Ordered, Storage, TensorRef
+from holdall.formats.torch.refs import Refs
 from holdall.limits import Limits
 from holdall.metadata import Entry
 
@@ -22,17 +23,24 @@ _FLOOR = 1 << 20
 
 
 class Content:
-    """What :func:`flatten` finds: ``tensors`` by name, and ``entries`` of metadata."""
+    """What :func:`flatten` finds: ``tensors`` by name, after those in ``ahead``, and ``entries`` of metadata."""
 
     def __init__(self) -> None:
+        self.ahead: Refs | None = None
         self.tensors: dict[str, TensorRef] = {}
         self.entries: list[Entry] = []
 
+    @property
+    def refs(self) -> Refs:
+        """All tensors, as columns."""
+        rest = Refs.of(self.tensors)
+        return rest if self.ahead is None else Refs.joined([self.ahead, rest] if self.tensors else [self.ahead])
 
-def flatten(root: Any, size: int, at: int, check: Check) -> Content:
+
+def flatten(root: Any, size: int, at: int, check: Check, ahead: Refs | None = None) -> Content:
     """``root`` taken apart. ``size`` is that of its pickle: values that are remembered and used again many times may
-    not grow beyond a multiple of it."""
-    walk = _Walk(size, at, check)
+    not grow beyond a multiple of it. ``ahead`` are tensors that come first in ``root`` and are not in it any more."""
+    walk = _Walk(size, at, check, ahead)
     found = walk.content
     if isinstance(root, TensorRef):
         found.tensors[LONE] = root
@@ -40,15 +48,18 @@ def flatten(root: Any, size: int, at: int, check: Check) -> Content:
         walk.inside(root, "", 0)
     else:
         found.entries.append(Entry("value", walk.plain(root, 0), KIND))
-    check.limit("tensors", len(found.tensors), at, "torch: tensors")
+    check.limit("tensors", len(found.tensors) + len(found.ahead or ()), at, "torch: tensors")
     return found
 
 
 class _Walk:
-    def __init__(self, size: int, at: int, check: Check) -> None:
+    def __init__(self, size: int, at: int, check: Check, ahead: Refs | None) -> None:
         limits: Limits = check.limits
         self.content = Content()
         self._left = limits.decompression_ratio * size + _FLOOR
+        if ahead is not None:
+            self.content.ahead = ahead
+            self._left -= len(ahead) + sum(map(len, ahead.names))
         self._at = at
         self._check = check
         self._depth = limits.nesting

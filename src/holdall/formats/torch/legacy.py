@@ -12,12 +12,15 @@ from holdall.formats.torch.content import Refused, Storage, TensorRef
 from holdall.formats.torch.flatten import flatten
 from holdall.formats.torch.layout import COUNT, MAGIC_NUMBER, PROTOCOL
 from holdall.formats.torch.pickle import Machine
-from holdall.formats.torch.tensors import Place, lay_out, width_of
+from holdall.formats.torch.refs import Refs
+from holdall.formats.torch.tensors import Place, Storages, lay_out, width_of
 from holdall.metadata import Metadata
 from holdall.model import Model
 from holdall.payload import Range
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from holdall.ledger import Ledger
     from holdall.source import Source
 
@@ -42,19 +45,34 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
             check.fail(rules.STORAGE_SIZE, ref.at, f"torch: storage {known.key!r} is described in two ways")
     places = _places(source, keys, used, ends[-1], check, ledger)
 
-    def place_of(ref: TensorRef) -> Place:
-        place = places.get(ref.storage.key)
-        if place is None:
-            check.fail(rules.STORAGE, ref.at, f"torch: there is no storage {ref.storage.key!r}")
-        return place
-
     swapped = system.get("little_endian") is False
-    table = lay_out(content.tensors, place_of, source, swapped, 0, check)
+    table = lay_out(content.refs, _Placed(places, check), source, swapped, 0, check)
     from holdall.formats.torch.read import TorchNative
 
     native = TorchNative(None, "")
     entries = Metadata(content.entries)
     return Model(table, metadata=entries, native=native, format="torch", sources=[source], ledger=ledger)
+
+
+class _Placed(Storages):
+    """The storages of a legacy file."""
+
+    def __init__(self, places: dict[str, Place], check: Check) -> None:
+        self.starts = np.array([place.at for place in places.values()], np.uint64)
+        self.sizes = np.array([place.payload.size for place in places.values()], np.uint64)
+        self.plain = np.ones(len(places), np.bool_)
+        self._places = places
+        self._check = check
+
+    def rows(self, refs: Refs) -> NDArray[np.intp]:
+        rows = {key: row for row, key in enumerate(self._places)}
+        return np.array([rows.get(key, -1) for key in refs.keys], np.intp)
+
+    def place(self, ref: TensorRef) -> Place:
+        place = self._places.get(ref.storage.key)
+        if place is None:
+            self._check.fail(rules.STORAGE, ref.at, f"torch: there is no storage {ref.storage.key!r}")
+        return place
 
 
 def _pickles(source: Source, check: Check) -> tuple[list[Any], list[int]]:

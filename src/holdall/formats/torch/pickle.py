@@ -13,6 +13,7 @@ from typing import Any
 
 from holdall.formats.torch import rules
 from holdall.formats.torch.content import KNOWN, Ordered, Refused, call, storage_of
+from holdall.formats.torch.front import Front, Memo
 from holdall.limits import Limits
 
 __all__ = ["Machine"]
@@ -40,13 +41,14 @@ class Machine:
         self._opcodes = 8 * limits.metadata_entries
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
+        self._memo = Memo()
 
-    def run(self, at: int) -> tuple[Any, int]:
-        """The value of the pickle that begins at ``at``, and where it ends."""
+    def run(self, at: int, front: Front | None = None) -> tuple[Any, int]:
+        """The value of the pickle that begins at ``at``, and where it ends. What is in ``front`` is not run again."""
         data, steps = self.data, self._steps()
-        self._stack, self._marks, self._memo = [], [], {}
-        made = 0
+        self._stack, self._marks, self._memo, made = [], [], Memo(front), 0
+        if front is not None:
+            self._stack, made, at = [front.root], front.made, front.at
         try:
             while (opcode := data[at]) != 0x2E:
                 step = steps[opcode]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress, count, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +13,20 @@ from holdall.check import Check
 from holdall.formats.torch import legacy, rules
 from holdall.formats.torch.content import Refused, TensorRef
 from holdall.formats.torch.flatten import Content, flatten
+from holdall.formats.torch.front import Forgotten, Front, find_front
+from holdall.formats.torch.keys import numbers_of
 from holdall.formats.torch.layout import LEGACY
 from holdall.formats.torch.pickle import Machine
-from holdall.formats.torch.tensors import Place, lay_out, width_of
+from holdall.formats.torch.refs import Refs
+from holdall.formats.torch.tensors import Place, Storages, lay_out, width_of
 from holdall.inflated import read_part
 from holdall.metadata import Metadata
 from holdall.model import Model
 from holdall.zipfiles import STORED, Archive, read_archive
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from holdall.ledger import Ledger
     from holdall.source import Source
 
@@ -41,13 +48,13 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     archive = read_archive(source, check, ledger, "torch")
     root, row = _pickle_row(archive, check)
     pickle = archive.payload(row)
-    check.limit("index_bytes", pickle.size, archive.starts[row], "torch: bytes of data.pkl")
-    base = archive.starts[row]
+    base = int(archive.starts[row])
+    check.limit("index_bytes", pickle.size, base, "torch: bytes of data.pkl")
     content = run(read_part(pickle, 0, pickle.size), base, check)
     swapped = _swapped(archive, root, check)
-    storages = _Storages(archive, root, base, check)
-    table = lay_out(content.tensors, storages.place, source, swapped, base, check)
-    _own(archive, ledger, root)
+    storages = _ZipStorages(archive, root, base, check)
+    table = lay_out(content.refs, storages, source, swapped, base, check)
+    _own(archive, ledger, storages.inside)
     return Model(
         table,
         metadata=Metadata(content.entries),
@@ -60,6 +67,10 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
 
 def run(data: bytes, base: int, check: Check) -> Content:
     """The content of the one pickle in ``data``."""
+    front = find_front(data, check.limits)
+    found = None if front is None else _after(front, data, base, check)
+    if found is not None:
+        return found
     machine = Machine(data, check.limits)
     value: Any = None
     end = 0
@@ -72,9 +83,23 @@ def run(data: bytes, base: int, check: Check) -> Content:
     return flatten(value, len(data), base, check)
 
 
+def _after(front: Front, data: bytes, base: int, check: Check) -> Content | None:
+    """The content when the machine runs only what follows the front; None when it has to run all of it."""
+    try:
+        value, end = Machine(data, check.limits).run(front.at, front)
+    except (Refused, Forgotten):
+        return None
+    ahead = set(front.refs.names) if value else frozenset[str]()
+    if value is not front.root or end != len(data) or not ahead.isdisjoint(value):
+        return None
+    content = flatten(value, len(data), base, check, front.refs)
+    return content if ahead.isdisjoint(content.tensors) else None
+
+
 def _pickle_row(archive: Archive, check: Check) -> tuple[str, int]:
     """The folder that everything is in, and the row of its pickle."""
-    rows = [row for row, name in enumerate(archive.names) if name.count("/") == 1 and name.endswith("/data.pkl")]
+    called = compress(count(), map(str.endswith, archive.names, repeat("/data.pkl")))
+    rows = [row for row in called if archive.names[row].count("/") == 1]
     if len(rows) != 1:
         check.fail(rules.PICKLE, 0, f"torch: the archive has {len(rows)} entries called */data.pkl, not one")
     return archive.names[rows[0]].removesuffix("data.pkl"), rows[0]
@@ -87,39 +112,61 @@ def _swapped(archive: Archive, root: str, check: Check) -> bool:
     payload = archive.payload(row)
     word = read_part(payload, 0, min(16, payload.size))
     if word not in (b"little", b"big"):
-        check.fail(rules.BYTEORDER, archive.starts[row], f"torch: byteorder is {word!r}")
+        check.fail(rules.BYTEORDER, int(archive.starts[row]), f"torch: byteorder is {word!r}")
     return word == b"big"
 
 
-class _Storages:
+class _ZipStorages(Storages):
     """The storages of an archive by key; how many bytes each has must be what every use of it says."""
 
     def __init__(self, archive: Archive, root: str, base: int, check: Check) -> None:
-        self._archive = archive
         lead = f"{root}data/"
-        self._rows = {name[len(lead) :]: row for row, name in enumerate(archive.names) if name.startswith(lead)}
+        self.inside = np.fromiter(map(str.startswith, archive.names, repeat(lead)), np.bool_, len(archive.names))
+        self.starts, self.sizes, self.plain = archive.starts, archive.sizes, archive.methods == STORED
+        self._archive = archive
+        self._lead = lead
         self._base = base
         self._check = check
+
+    def rows(self, refs: Refs) -> NDArray[np.intp]:
+        """The row of each storage: by number where all keys are, else by name."""
+        inside, directory = self.inside.nonzero()[0], self._archive.directory
+        lead = np.uint64(len(self._lead.encode()))
+        numbers = numbers_of(directory.data, directory.name_at[inside] + lead, directory.name_size[inside] - lead)
+        most = int(refs.numbers.max(initial=-1))
+        if most >= 8 * len(inside) or (refs.numbers < 0).any():
+            return np.array([-1 if (row := self._row(key)) is None else row for key in refs.keys], np.intp)
+        known = (numbers >= 0) & (numbers <= most)
+        row_of = np.full(most + 1, -1, np.intp)
+        row_of[numbers[known]] = inside[known]
+        return row_of[refs.numbers]
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self._archive.names)}
+
+    def _row(self, key: str) -> int | None:
+        return self._rows.get(self._lead + key)
 
     def place(self, ref: TensorRef) -> Place:
         """Where the storage of ``ref`` is."""
         storage, archive = ref.storage, self._archive
-        row = self._rows.get(storage.key)
+        row = self._row(storage.key)
         if row is None:
             self._check.fail(rules.STORAGE, self._base + ref.at, f"torch: there is no storage {storage.key!r}")
         needed = storage.elements * (width_of(storage.kind) if storage.kind else 1)
         if archive.sizes[row] != needed:
             message = f"torch: storage {storage.key!r} has {archive.sizes[row]} bytes, the pickle says {needed}"
-            self._check.fail(rules.STORAGE_SIZE, archive.starts[row], message)
-        return Place(archive.payload(row), archive.starts[row])
+            self._check.fail(rules.STORAGE_SIZE, int(archive.starts[row]), message)
+        return Place(archive.payload(row), int(archive.starts[row]))
 
 
-def _own(archive: Archive, ledger: Ledger, root: str) -> None:
+def _own(archive: Archive, ledger: Ledger, inside: NDArray[np.bool_]) -> None:
     """Storages are payloads, all other entries are regions of the file."""
-    data = [row for row, name in enumerate(archive.names) if name.startswith(f"{root}data/")]
-    plain = [row for row in data if archive.methods[row] == STORED]
-    rest = sorted(set(range(len(archive.names))) - set(plain))
-    for rows, own in ((plain, ledger.payloads), (rest, ledger.regions)):
-        starts = np.array([archive.starts[row] for row in rows], np.uint64)
-        sizes = np.array([archive.stored[row] for row in rows], np.uint64)
-        own("storage" if rows is plain else "entry", starts, sizes, [archive.names[row] for row in rows].__getitem__)
+    plain = inside & (archive.methods == STORED)
+    storages, others = plain.nonzero()[0], (~plain).nonzero()[0]
+    names = archive.names
+    ledger.payloads(
+        "storage", archive.starts[storages], archive.stored[storages], lambda row: names[storages[row]]
+    )  # fmt: skip
+    ledger.regions("entry", archive.starts[others], archive.stored[others], lambda row: names[others[row]])

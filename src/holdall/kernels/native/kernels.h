@@ -29,6 +29,7 @@ PyObject *kernel_protobuf_records(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_walk(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_table(PyObject *module, PyObject *arguments);
 PyObject *kernel_msgpack_dims(PyObject *module, PyObject *arguments);
+PyObject *kernel_pickle_tensors(PyObject *module, PyObject *arguments);
 
 /* "O&" converter: a Python int into a Py_ssize_t of 0 or more. Sizes come from files, so one that does not fit is a
  * ValueError like every other size out of bounds, not the OverflowError of "n". */

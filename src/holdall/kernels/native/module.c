@@ -46,6 +46,7 @@ static PyMethodDef functions[] = {
     {"msgpack_walk", kernel_msgpack_walk, METH_VARARGS, "Prove one MessagePack value."},
     {"msgpack_table", kernel_msgpack_table, METH_VARARGS, "MessagePack maps, one after the other, as columns."},
     {"msgpack_dims", kernel_msgpack_dims, METH_VARARGS, "Many MessagePack arrays of sizes."},
+    {"pickle_tensors", kernel_pickle_tensors, METH_VARARGS, "The tensors of a state dict, from its pickle."},
     {"protobuf_records", kernel_protobuf_records, METH_VARARGS, "The records of a protobuf message, as rows."},
     {"simd_level", kernel_simd_level, METH_NOARGS, "0 baseline, 1 AVX2, 2 AVX-512."},
     {NULL, NULL, 0, NULL},

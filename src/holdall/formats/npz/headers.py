@@ -1,0 +1,68 @@
+"""The headers of all arrays of a zip, as columns: few differ in a model, so each is parsed once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from holdall.check import Check
+from holdall.dtypes import DType
+from holdall.errors import FormatError
+from holdall.formats.npz.header import Array, parse
+from holdall.formats.npz.layout import FRONT, MAGIC
+from holdall.zipdirectory import gather
+from holdall.zipfiles import STORED, Archive
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["HEAD", "Headers"]
+
+HEAD = 320  # bytes of each entry that are read along with its zip header: nearly always the whole npy header
+
+
+class Headers:
+    """Looks at the first bytes of entries as they are read, and settles afterwards which arrays are plain."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+        self._found: list[tuple[NDArray[np.intp], list[int]]] = []
+
+    def look(self, rows: NDArray[np.intp], data: bytes, at: NDArray[np.uint64], room: NDArray[np.uint64]) -> None:
+        """Keep the headers of version 1.0 that are wholly at hand."""
+        here = (room >= FRONT.size).nonzero()[0]
+        front = gather(data, FRONT.dtype, at[here])
+        size = front["size"].astype(np.uint64) + np.uint64(FRONT.size)
+        whole = (front["magic"] == np.void(MAGIC)) & (front["major"] == 1) & (front["minor"] == 0)
+        whole &= size <= room[here]
+        here, size = here[whole], size[whole]
+        known = self._known
+        spans = zip(at[here].tolist(), (at[here] + size).tolist(), strict=True)
+        self._found.append((rows[here], [known.setdefault(data[start:stop], len(known)) for start, stop in spans]))
+
+    def settle(self, archive: Archive, check: Check) -> tuple[list[Array], NDArray[np.intp]]:
+        """Arrays, and which of them each entry has; -1 for entries that have to be looked at one by one.
+
+        Those are deflated, or their header is long, or damaged, or says something that takes more than a range of the
+        file: another byte order, another order of elements, a type that numpy alone knows.
+        """
+        arrays: list[Array] = []
+        place = np.full(len(self._known) + 1, -1, np.intp)  # among the arrays; the last one is for no header
+        needs = [0] * (len(self._known) + 1)
+        quiet = Check(limits=check.limits)
+        for number, front in enumerate(self._known):
+            with suppress(FormatError):
+                quiet.limit("name_bytes", len(front), 0, "npz: bytes of header")
+                array = parse(front[FRONT.size :], len(front), 0, quiet, "npz")
+                needs[number] = min(len(front) + prod(array.shape) * array.width, (1 << 64) - 1)
+                if isinstance(array.dtype, DType) and not array.swap and not array.turned:
+                    place[number] = len(arrays)
+                    arrays.append(array)
+        codes = np.full(len(archive.names), -1, np.intp)
+        for rows, found in self._found:
+            codes[rows] = found
+        fits = (np.array(needs, np.uint64)[codes] == archive.sizes) & (archive.methods == STORED)
+        return arrays, np.where(fits, place[codes], -1)
