@@ -215,13 +215,6 @@ def test_a_file_of_the_format_already_is_copied(rich: Path, tmp_path: Path) -> N
     assert (tmp_path / "copy.oinf").read_bytes() == rich.read_bytes()
 
 
-def test_source_and_destination_may_be_one_file(rich: Path) -> None:
-    holdall.convert(rich, rich, include=["w"])
-    with holdall.open(rich) as model:
-        assert list(model) == ["w"]
-        assert np.array_equal(model["w"].numpy(), W)
-
-
 def test_a_refused_cast_leaves_nothing(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"a": np.array([300], np.int32)})
     (tmp_path / "b.oinf").write_bytes(b"old")

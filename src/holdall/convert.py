@@ -21,6 +21,7 @@ from holdall import registry, skeleton
 from holdall.api import open_model
 from holdall.dedup import share_bytes, share_equal
 from holdall.errors import ContentError, UnsupportedError
+from holdall.inplace import narrowed, refuse_in_place
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.loss import Loss, express
 from holdall.metadata import Entry, Metadata
@@ -91,6 +92,7 @@ def convert(
     metadata: Mapping[str, Any] | None = None,
     carry: bool = True,
     strict: bool = False,
+    force: bool = False,
     dry_run: bool = False,
     fsync: bool = True,
     limits: Limits | None = None,
@@ -104,8 +106,9 @@ def convert(
     ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a method
     such as ``"k4"``, or a function from model to model; ``dedup`` stores equal tensors once where the target can;
     ``split`` writes a folder of files with at most so many payload bytes each. ``carry=False`` drops what the
-    target cannot hold, ``strict`` refuses the conversion instead. ``limits`` and ``allowed`` are for sources of
-    strangers, as in :func:`holdall.open`. ``options`` are the target's writer options.
+    target cannot hold, ``strict`` refuses the conversion instead. A source may be its own target; where something
+    is lost by that, such as the bits that a cast drops, only with ``force``. ``limits`` and ``allowed`` are for
+    sources of strangers, as in :func:`holdall.open`. ``options`` are the target's writer options.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.ones(4, np.float32)})
@@ -149,8 +152,8 @@ def convert(
                 plan = job.split_plan(model, parse_size(split), Path(dst).name)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
         report.changes += plan.notes if isinstance(plan, Plan) else []
+        refuse_in_place(models, dst, [] if force else job.lost())
         if not dry_run:
-            _refuse_same_file(models, dst)
             write = write_file if isinstance(plan, Plan) else write_folder
             write(dst, plan, fsync=fsync, progress=progress)  # type: ignore[arg-type]  # plan and writer go together
     report.seconds = time.monotonic() - began
@@ -175,7 +178,13 @@ class _Job:
         self.changes = changes
         self.report = report
         self.limits = limits
+        self._dropped: list[str] = []
         self.whole = len(models) == 1  # one source, and all of it in one target: only then is there an original
+
+    def lost(self) -> list[str]:
+        """What the target does not hold of the sources, not even in a skeleton."""
+        gone = [] if self.report.lossless else [str(loss) for loss in self.report.losses]
+        return self._dropped + gone
 
     def copied(self) -> Plan | None:
         """The file as it is, when it is of the target's format already and nothing was asked for."""
@@ -229,6 +238,8 @@ class _Job:
         model = merged.replace(tensors=tensors, metadata=merged.metadata.updated(metadata or {}))
         if quantize is not None:
             model = quantize(model)
+            kept = [tensor for tensor in tensors if tensor.name in model]
+            self._drop(len(tensors) - len(kept), ((tensor, model[tensor.name]) for tensor in kept))
             tensors = list(model.tensors)
         expressed, losses, travelling = express(model, tensors, self.target)
         if returns is None and len(self.models) == 1:
@@ -255,11 +266,17 @@ class _Job:
             raise ContentError("no tensor is left: include and exclude choose none")
         self.report.changes += [f"{rule} matches no tensor" for rule in self.changes.idle(model.tensors.names)]
         tensors = [self.changes.apply(tensor, self._tell) for tensor in chosen]
+        self._drop(len(model) - len(chosen), zip(chosen, tensors, strict=True))
         kinds = Counter((str(old.dtype), str(new.dtype)) for old, new in zip(chosen, tensors, strict=True))
         for (old, new), count in kinds.items():
             if old != new:
                 self.report.changes.append(f"{count} {'tensor' if count == 1 else 'tensors'} from {old} to {new}")
         return tensors
+
+    def _drop(self, count: int, kept: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Remember that so many tensors are left out, and what the others lose, each beside what became of it."""
+        self._dropped += [f"{count} {'tensor is' if count == 1 else 'tensors are'} left out"] if count else []
+        self._dropped += narrowed(kept)
 
     def _tell(self, text: str) -> None:
         """Put into the report what shows only while bytes pass, and once even when they pass twice."""
@@ -368,17 +385,6 @@ def _refuse_twins(tensors: list[Tensor]) -> None:
         if tensor.name in seen:
             raise ContentError(f"two tensors would be called {tensor.name!r}: rename or exclude one of them")
         seen.add(tensor.name)
-
-
-def _refuse_same_file(models: list[Model], dst: str | os.PathLike[str]) -> None:
-    """Writing over a source is safe, since it stays open until the new file is whole; a folder is not a file."""
-    target = Path(dst)
-    if not target.exists():
-        return
-    for model in models:
-        path = getattr(model.sources[0], "path", None)
-        if path is not None and model.sources[0].is_folder and target.samefile(path):
-            raise UnsupportedError(f"{os.fspath(dst)}: is the folder that is being read")
 
 
 def _differs(a: Any, b: Any) -> bool:

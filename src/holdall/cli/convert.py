@@ -43,6 +43,7 @@ _SHOWN = 20
 @click.option("--max-shard-size", type=SIZE, metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
 @click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
 @click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything natively.")
+@click.option("--force", is_flag=True, help="Write over a source of the same name even if something is lost by it.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written, and its exact size.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

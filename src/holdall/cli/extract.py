@@ -106,14 +106,20 @@ def extract(
             if folder is not None:
                 _extract_all(model, folder, cast, raw, reading)
             elif name is not None:
-                _extract_one(model[name], output, key, cast, raw, reading)
+                _extract_one(model, model[name], output, key, cast, raw, reading)
         return True
 
     each_file([file], act)
 
 
 def _extract_one(
-    tensor: Tensor, output: str | None, key: tuple[Any, ...] | None, cast: str | None, raw: bool, reading: Reading
+    model: Model,
+    tensor: Tensor,
+    output: str | None,
+    key: tuple[Any, ...] | None,
+    cast: str | None,
+    raw: bool,
+    reading: Reading,
 ) -> None:
     from holdall.extract import file_names, npy_plan, npy_type, plan_bytes, raw_plan
 
@@ -129,7 +135,7 @@ def _extract_one(
     except IndexError as error:
         raise click.UsageError(f"--slice: tensor {tensor.name!r} {shape_text(tensor.shape)}: {error}.") from None
     if output != "-":
-        _write(plan, output, tensor)
+        _write(plan, output, tensor, model)
         _say(tensor, output, plan, reading)
         return
     if sys.stdout.isatty():
@@ -152,13 +158,16 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, reading
             _say_raw(tensor)
         path = str(Path(folder) / (safe + (".bin" if as_raw else ".npy")))
         plan = raw_plan(tensor) if as_raw else npy_plan(tensor, None, cast)
-        _write(plan, path, tensor)
+        _write(plan, path, tensor, model)
         _say(tensor, path, plan, reading)
 
 
-def _write(plan: Plan, path: str, tensor: Tensor) -> None:
+def _write(plan: Plan, path: str, tensor: Tensor, model: Model) -> None:
+    from holdall.inplace import source_at
     from holdall.sink import write_file
 
+    if source_at(path, model) is not None:
+        raise click.UsageError(f"{clean(path)} is the file that is being read: give another name.")
     with progress(f"extracting {clean(tensor.name)}") as told:
         write_file(path, plan, fsync=False, progress=told)
 

@@ -52,6 +52,7 @@ _LISTED = 100
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A writer option of the target.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to quantize with; all processors by default.")
 @click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
+@click.option("--force", is_flag=True, help="Write over SOURCE itself, whose full precision is then gone.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Read no values and write nothing; say what would be done, and its size.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
@@ -82,6 +83,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
             format=settings["format"],
             quantize=work,
             carry=not settings["no_carry"],
+            force=settings["force"],
             fsync=not settings["no_fsync"],
             dry_run=dry_run,
             limits=trust.limits,
