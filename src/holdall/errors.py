@@ -19,7 +19,9 @@ __all__ = [
 
 
 class HoldallError(Exception):
-    """Base of everything that holdall raises on purpose."""
+    """Base of everything that holdall raises on purpose. ``file`` is the file it is about, where that is known."""
+
+    file: str | None = None
 
 
 class FormatError(HoldallError, ValueError):

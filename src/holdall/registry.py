@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdall.check import Rule
 from holdall.errors import FormatError, UnsupportedError
+from holdall.looks import looks_like
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -89,11 +90,13 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
         if candidate.accepts(head, source):
             return candidate
     by_name = _by_suffix(source.name, allowed)
+    looks = None if source.is_folder else looks_like(head, source.size)
     if len(by_name) == 1 and not source.is_folder:
+        if looks is not None:
+            raise FormatError(UNKNOWN.id, 0, f"{source.name}: {looks}; it holds no {by_name[0].name}")
         return by_name[0]  # its reader says precisely what is wrong
     known = ", ".join(allowed if allowed is not None else names())
-    shown = "is an empty file" if not source.size and not source.is_folder else f"begins with {head[:16]!r}"
-    what = "is a folder" if source.is_folder else shown
+    what = "is a folder" if source.is_folder else looks or f"begins with {head[:16]!r}"
     raise FormatError(UNKNOWN.id, 0, f"{source.name}: {what}: none of the formats {known}")
 
 

@@ -77,10 +77,10 @@ def test_importance_and_clip(source, tmp_path):
     ("options", "code"),
     [
         (("--method", "k9"), 2),
-        (("--rule", "x"), 1),
+        (("--rule", "x"), 2),
         (("--min-size", "big"), 2),
-        (("--report", "r.pdf"), 1),
-        (("--clip", "1", "-1"), 1),
+        (("--report", "r.pdf"), 2),
+        (("--clip", "1", "-1"), 2),
         (("--method", "int8", "--mode", "reference"), 1),
     ],
 )

@@ -110,19 +110,31 @@ class LazyGroup(click.Group):
             raise Failure(sentence(error)) from None
         return result
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; a name that none has may have meant another."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from holdall.cli.suggest import did_you_mean
 
-def sentence(error: BaseException) -> str:
-    """An error as one line for people: what, and of which file."""
-    from holdall.cli.text import clean
+            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx) from error
+
+
+def sentence(error: BaseException, path: str | None = None) -> str:
+    """An error as one line for people: what, and of which file; ``path`` is the one at hand when it does not say."""
+    from holdall.cli.text import brief, file_text
     from holdall.errors import HoldallError
 
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return clean(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        return brief(f"{os.fsdecode(error.filename)}: {error.strerror}")
     if isinstance(error, MemoryError):
         return "not enough memory"
     if not isinstance(error, (HoldallError, OSError)):
-        return clean(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
-    return clean(str(error) or type(error).__name__)
+        return brief(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
+    text, file = brief(str(error) or type(error).__name__), getattr(error, "file", None) or path
+    return text if file is None or file_text(file) in text else f"{file_text(file)}: {text}"
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, about, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
@@ -74,7 +74,7 @@ def convert(
 
     _check_usage(target, format, changes["rename"], cast, list(options))
     given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
-    with progress(f"converting to {clean(target)}") as told:
+    with about(target), progress(f"converting to {clean(target)}") as told:
         report = run(
             list(sources),
             target,

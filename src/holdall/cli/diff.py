@@ -7,23 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, Trust, trusting
+from holdall.cli.options import FILE, NewFile, Trust, trusting
 from holdall.cli.output import emit, emit_json, progress, table
-from holdall.cli.text import clean, file_text, plain, plural, value_text
+from holdall.cli.text import brief, clean, file_text, plain, plural, shorten, value_text
 
 if TYPE_CHECKING:
-    from holdall.diff import Difference, TensorDifference
+    from collections.abc import Callable, Sequence
+
+    from holdall.diff import Difference, Distance, TensorDifference
 
 __all__ = ["diff"]
 
 _SHOWN = 100
+_NAME = 100  # letters of a name
 
 
 @click.command(epilog="Example: holdall diff model.safetensors model.mcf --json")
 @click.argument("a", type=FILE)
 @click.argument("b", type=FILE)
 @click.option("--quick", is_flag=True, help="Say only whether tensors are equal, not how far apart.")
-@click.option("--report", type=FILE, metavar="FILE.html", help="Write a page with plots of the distances.")
+@click.option(
+    "--report", type=NewFile(".html", ".htm"), metavar="FILE.html", help="Write a page with plots of the distances."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @trusting
 @click.pass_context
@@ -47,8 +52,7 @@ def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as
 def _show(found: Difference) -> None:
     click.echo(clean(str(found)))
     if found.tensors:
-        table(("tensor", "verdict", "max", "rmse", "snr dB", "cosine", "detail"),
-              (_row(item) for item in found.tensors[:_SHOWN]), right=("max", "rmse", "snr dB", "cosine"))  # fmt: skip
+        _table(found.tensors[:_SHOWN])
     if len(found.tensors) > _SHOWN:
         click.echo(f"… and {plural(len(found.tensors) - _SHOWN, 'tensor')} more: --json lists all")
     emit(f"metadata {clean(key)}: {_value(x)} became {_value(y)}" for key, x, y in found.metadata)
@@ -59,10 +63,28 @@ def _value(value: Any) -> str:
     return "nothing" if value is None else value_text(value, 60)
 
 
-def _row(item: TensorDifference) -> list[str]:
-    d = item.distance
-    numbers = [""] * 4 if d is None else [f"{d.max:.3g}", f"{d.rmse:.3g}", f"{d.snr_db:.2f}", f"{d.cosine:.6f}"]
-    return [clean(item.name), item.verdict, *numbers, clean(item.detail)]
+def _table(shown: Sequence[TensorDifference]) -> None:
+    """What was measured, and no column that would be empty."""
+    measured = [item.distance for item in shown if item.distance is not None]
+    columns: dict[str, Callable[[Distance], str]] = {}
+    if measured:
+        columns = {"different": lambda d: f"{d.different:,}"}
+        if any(distance.wild for distance in measured):  # not finite on one side only; they are in no other measure
+            columns["wild"] = lambda d: f"{d.wild:,}"
+        columns |= {
+            "max": lambda d: f"{d.max:.3g}",
+            "rmse": lambda d: f"{d.rmse:.3g}",
+            "snr dB": lambda d: f"{d.snr_db:.2f}",
+            "cosine": lambda d: f"{d.cosine:.6f}",
+        }
+    rows = []
+    for item in shown:
+        distance = item.distance
+        numbers = ["" if distance is None else text(distance) for text in columns.values()]
+        rows.append([shorten(item.name, _NAME), item.verdict, *numbers, brief(item.detail)])
+    detailed = any(item.detail for item in shown)
+    headers = ["tensor", "verdict", *columns, *(["detail"] if detailed else [])]
+    table(headers, [row if detailed else row[:-1] for row in rows], right=tuple(columns))
 
 
 def _facts(found: Difference) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdall.cli.convert import name_values
-from holdall.cli.options import FILE, Trust, trusting
+from holdall.cli.options import FILE, Trust, about, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, size_text
 
@@ -47,7 +47,7 @@ def edit(
 
     given = name_values(values, "--set")
     blobs = {name: Path(path).read_bytes() if path else None for name, path in name_values(assets, "--asset").items()}
-    with progress(f"editing {clean(file)}") as told:
+    with about(file), progress(f"editing {clean(file)}") as told:
         report = run(
             file,
             set={key: value if text else _value(file, key, value, trust) for key, value in given.items()},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, SIZE, Reading, each_file, reading
+from holdall.cli.options import FILE, SIZE, NewFile, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shorten
 from holdall.errors import ContentError
@@ -33,7 +33,9 @@ _COMPARED = 200  # texts that a table of similarities may have
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("-i", "--input", "inputs", multiple=True, type=FILE, metavar="PATH",
               help="A file with a text a line, or - for stdin; may be given several times.")  # fmt: skip
-@click.option("-o", "--output", type=FILE, metavar="PATH", help="Write the vectors as .npy, or to stdout with -.")
+@click.option(
+    "-o", "--output", type=NewFile(".npy"), metavar="PATH", help="Write the vectors as .npy, or to stdout with -."
+)
 @click.option("--similarity", is_flag=True, help="Show the cosine of every pair of texts.")
 @click.option("--vocab", "vocab_path", type=FILE, metavar="PATH", help="A vocab.txt, where FILE holds no vocabulary.")
 @click.option("--config", "config_path", type=FILE, metavar="PATH", help="A config.json, where FILE holds none.")
@@ -61,8 +63,6 @@ def embed(
     Without texts and files they are read from stdin, one a line. Weights, configuration and vocabulary come from
     FILE; the options say so where it holds only a part of them.
     """
-    if output is not None and output != "-" and not output.endswith(".npy"):
-        raise click.UsageError("-o writes .npy: give it a name that ends so.")
     if output == "-" and (reading.json or similarity):
         raise click.UsageError("-o - fills stdout: it goes with neither --json nor --similarity.")
     if not texts and not inputs and sys.stdin.isatty():

@@ -10,6 +10,7 @@ import click
 
 from holdall.cli.options import FILE, AnyType, Reading, TextType, each_file, reading
 from holdall.cli.output import emit_json, progress
+from holdall.cli.suggest import tensor_named
 from holdall.cli.text import clean, shape_text, size_text
 from holdall.errors import HoldallError
 
@@ -106,7 +107,7 @@ def extract(
             if folder is not None:
                 _extract_all(model, folder, cast, raw, reading)
             elif name is not None:
-                _extract_one(model, model[name], output, key, cast, raw, reading)
+                _extract_one(model, tensor_named(model, name), output, key, cast, raw, reading)
         return True
 
     each_file([file], act)

@@ -9,7 +9,18 @@ import click
 
 from holdall.cli.options import FILE, Reading, each_file, first_error, reading
 from holdall.cli.output import emit, emit_json, heading, pairs, table, width
-from holdall.cli.text import clean, count_text, percent, plain, plural, shape_text, shorten, size_text, value_text
+from holdall.cli.text import (
+    brief,
+    clean,
+    count_text,
+    percent,
+    plain,
+    plural,
+    shape_text,
+    shorten,
+    size_text,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from holdall.examine import Examination
@@ -155,4 +166,4 @@ def _problems(seen: Examination) -> None:
         plural(counts[severity], severity) for severity in ("error", "warning", "note") if counts[severity]
     )
     click.echo(f"  {click.style(text, fg='red')}; `holdall verify` lists them. The first:")
-    click.echo(f"    {clean(findings[0].message)}")
+    click.echo(f"    {brief(findings[0].message)}")

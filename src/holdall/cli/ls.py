@@ -10,7 +10,7 @@ import click
 
 from holdall.cli.options import FILE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json_lines, table
-from holdall.cli.text import clean, count_text, plural, shape_text, size_text
+from holdall.cli.text import count_text, plural, shape_text, shorten, size_text
 from holdall.errors import MissingError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ls"]
 
+_NAME = 120  # letters of a name; --json has all of them
 _DEEPEST = 32  # levels of a tree; names with more dots keep the rest in one piece
 
 
@@ -89,15 +90,16 @@ def _facts(tensor: Tensor, several: bool) -> dict[str, Any]:
 def _table(tensors: list[Tensor], long: bool) -> None:
     if not long:
         rows = (
-            (clean(t.name), str(t.dtype), shape_text(t.shape), size_text(t.nbytes) if t.has_data else "no data",
-             "-" if t.offset is None else f"{t.offset:#x}")
+            (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape),
+             size_text(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else f"{t.offset:#x}")
             for t in tensors
         )  # fmt: skip
         table(("name", "dtype", "shape", "bytes", "offset"), rows, right=("bytes", "offset"))
         return
     rows_long = (
-        (clean(t.name), str(t.dtype), shape_text(t.shape), str(t.count), str(t.nbytes) if t.has_data else "no data",
-         "-" if t.offset is None else str(t.offset), "-" if t.offset is None else str(t.offset + t.nbytes))
+        (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape), str(t.count),
+         str(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else str(t.offset),
+         "-" if t.offset is None else str(t.offset + t.nbytes))
         for t in tensors
     )  # fmt: skip
     table(("name", "dtype", "shape", "elements", "bytes", "offset", "end"), rows_long,
@@ -140,7 +142,7 @@ def _branches(node: _Node, indent: str) -> Iterator[str]:
         while child.leaf is None and len(child.below) == 1:  # one way down: no line of its own
             ((tail, child),) = child.below.items()
             part = f"{part}.{tail}"
-        text = f"{indent}{'└── ' if last else '├── '}{clean(part)}"
+        text = f"{indent}{'└── ' if last else '├── '}{shorten(part, _NAME)}"
         if child.leaf is not None:
             text += f"  {child.leaf.dtype}{shape_text(child.leaf.shape)}  "
             text += size_text(child.leaf.nbytes) if child.leaf.has_data else "no data"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from holdall.limits import Limits
     from holdall.model import Model
 
-__all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "Reading", "Size", "each_file"]
-__all__ += ["TextType", "Trust", "first_error", "reading", "trusting"]
+__all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "NewFile", "Reading", "Size"]
+__all__ += ["TextType", "Trust", "about", "each_file", "first_error", "reading", "trusting"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -42,7 +43,11 @@ class FormatName(TextType):
         from holdall import registry
 
         if not any(row.name == value for row in registry.BUILT_IN) and value not in registry.names():
-            self.fail(f"there is no format {value!r}; the formats are: {', '.join(registry.names())}", param, ctx)
+            from holdall.cli.suggest import did_you_mean
+
+            known = registry.names()
+            text = f"there is no format {value!r}; the formats are: {', '.join(known)}{did_you_mean(value, known)}"
+            self.fail(text, param, ctx)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -84,6 +89,30 @@ class Size(AnyType):
             return parse_size(value, least=0)
         except ContentError as error:
             self.fail(str(error), param, ctx)
+
+
+class NewFile(FileName):
+    """A file to be written after some work: a wrong suffix or a missing folder is found out before it."""
+
+    def __init__(self, *suffixes: str) -> None:
+        self._suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As it is, or refused as wrong usage."""
+        import os
+        from pathlib import Path
+
+        path = str(value)
+        folder = Path(path).parent
+        if path == "-":
+            return path
+        if not path.lower().endswith(self._suffixes):
+            self.fail(f"{path!r} does not end in {' or '.join(self._suffixes)}", param, ctx)
+        if not folder.is_dir():
+            self.fail(f"there is no folder {str(folder)!r}", param, ctx)
+        if not os.access(folder, os.W_OK):
+            self.fail(f"the folder {str(folder)!r} may not be written to", param, ctx)
+        return path
 
 
 SIZE = Size()
@@ -172,7 +201,6 @@ def reading(function: _Function) -> _Function:
 def each_file(files: Sequence[str], act: Callable[[str, int], bool]) -> None:
     """Do ``act(path, number)`` for each file, going on after one that fails; exit 1 when any did, or said False."""
     from holdall.cli import Failure, sentence
-    from holdall.cli.text import file_text
     from holdall.errors import HoldallError
 
     context = click.get_current_context()
@@ -185,11 +213,22 @@ def each_file(files: Sequence[str], act: Callable[[str, int], bool]) -> None:
         except (HoldallError, OSError) as error:
             if context.find_root().params.get("debug"):
                 raise
-            text, shown = sentence(error), file_text(path)
-            Failure(text if shown in text else f"{shown}: {text}").show()
+            Failure(sentence(error, path)).show()
             fine = False
     if not fine:
         context.exit(1)
+
+
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """What goes wrong in here is about ``path``, unless it says itself what it is about."""
+    from holdall.errors import HoldallError
+
+    try:
+        yield
+    except HoldallError as error:
+        error.file = error.file or path
+        raise
 
 
 def first_error(seen: Examination) -> HoldallError:

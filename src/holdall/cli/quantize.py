@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdall.cli.convert import writer_options
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, trusting
 from holdall.cli.output import Progress, emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shape_text, size_text
+from holdall.errors import ContentError, UnsupportedError
 
 if TYPE_CHECKING:
     from holdall.convert import ConversionReport
@@ -45,9 +47,21 @@ _LISTED = 100
 @click.option(
     "--min-size", default="0", type=SIZE, metavar="N", help="Leave matrices with fewer elements, such as 64K."
 )
-@click.option("--clip", nargs=2, type=float, metavar="LOW HIGH", help="Cut all values to these bounds first.")
+@click.option(
+    "--clip",
+    nargs=2,
+    type=float,
+    metavar="LOW HIGH",
+    callback=lambda ctx, param, value: _bounds(value),
+    help="Cut all values to these bounds first.",
+)
 @click.option("--importance", type=FILE, metavar="FILE.npz", help="Weights of the columns, by tensor name.")
-@click.option("--report", type=FILE, metavar="FILE", help="Write the errors as .html, .json or .md.")
+@click.option(
+    "--report",
+    type=NewFile(".html", ".htm", ".json", ".md"),
+    metavar="FILE",
+    help="Write the errors as .html, .json or .md.",
+)
 @click.option("--format", "format", type=FORMAT_NAME, help="The target's format, instead of its suffix.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A writer option of the target.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to quantize with; all processors by default.")
@@ -66,16 +80,16 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
     from holdall.convert import convert
     from holdall.quant.model import policy_of
 
-    if report is not None:
-        from holdall.quant.report import check_suffix
-
-        check_suffix(report)
     chosen = {name: settings.pop(name) for name in ("rules", "sensitive", "include", "exclude")}
     size = settings.pop("min_size")
-    policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
+    try:
+        policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
+        into = _target(settings, target)
+        into.settings(_options(settings, into))
+    except (ContentError, UnsupportedError) as error:
+        raise click.UsageError(str(error)) from None
     dry_run = settings["dry_run"]
-    into = _target(settings, target)
-    with progress(f"quantizing into {clean(target)}") as told:
+    with about(target), progress(f"quantizing into {clean(target)}") as told:
         work = _Work(policy, settings, into, told, quiet=as_json, dry_run=dry_run)
         done = convert(
             source,
@@ -98,6 +112,15 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
         emit_json(_facts(done, work, measured, dry_run))
     else:
         emit(_lines(done, measured, report, dry_run))
+
+
+def _bounds(given: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The bounds of --clip; what is none is wrong usage."""
+    if given is not None and not -inf < given[0] <= given[1] < inf:
+        raise click.BadParameter(
+            f"clip bounds are two finite numbers, the lower one first, not {given[0]} and {given[1]}"
+        )
+    return given
 
 
 def _target(settings: dict[str, Any], path: str) -> Format:
@@ -125,6 +148,7 @@ class _Work:
     quiet: bool
     dry_run: bool
     methods: dict[str, str] | None = None
+    idle: list[str] = field(default_factory=list)
 
     def __call__(self, model: Model) -> Model:
         from holdall.quant.model import quantize_model
@@ -132,6 +156,9 @@ class _Work:
         choices = [(tensor, self.policy.choose(tensor)) for tensor in model.tensors]
         self.methods = {tensor.name: choice.method.name for tensor, choice in choices if choice.method is not None}
         self._check_target()
+        self.idle = _idle(self.policy, model.tensors.names)
+        for text in self.idle:
+            click.echo(f"holdall: {clean(text)}", err=True)
         if not self.quiet:
             _show_policy(choices, self.policy, self.settings["mode"], self.dry_run)
         return quantize_model(
@@ -148,7 +175,6 @@ class _Work:
     def _check_target(self) -> None:
         """Refuse a container that has no place for quantized tensors, naming those that have."""
         from holdall import registry
-        from holdall.errors import UnsupportedError
 
         needed = {f"mcf.{method}" for method in (self.methods or {}).values()}
         if not needed <= self.target.holds.dtypes:
@@ -157,13 +183,20 @@ class _Work:
             raise UnsupportedError(f"{self.target.name} cannot hold {what}; these can: {', '.join(able)}")
 
 
+def _idle(policy: Policy, names: Sequence[str]) -> list[str]:
+    """The patterns of the user that meet no tensor: most likely they are misspelt."""
+    from fnmatch import fnmatchcase
+
+    given = [("--rule", rule.pattern) for rule in policy.rules]
+    given += [("--include", pattern) for pattern in policy.include] + [("--exclude", p) for p in policy.exclude]
+    return [f"{option} {p!r} matches no tensor" for option, p in given if not any(fnmatchcase(n, p) for n in names)]
+
+
 def _importance(path: str | None, methods: dict[str, str]) -> dict[str, Any] | None:
     """The arrays of an .npz file by tensor name; a name that no quantized tensor has is refused."""
     if path is None:
         return None
     import numpy as np
-
-    from holdall.errors import ContentError
 
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -237,6 +270,7 @@ def _facts(done: ConversionReport, work: _Work, found: QuantReport | None, dry_r
         "size": done.size,
         "dry_run": dry_run,
         "methods": work.methods or {},
+        "idle": work.idle,
         "losses": [str(loss) for loss in done.losses],
         "seconds": round(done.seconds, 3),
         "total": None if found is None else found.as_dict()["total"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from holdall.cli.options import FILE, Trust, trusting
+from holdall.cli.options import FILE, Trust, about, trusting
 from holdall.cli.output import emit, emit_json, progress
-from holdall.cli.text import clean, plural
+from holdall.cli.text import brief, clean, plural
 
 __all__ = ["repair"]
 
@@ -23,7 +23,7 @@ def repair(file: str, copy: str, as_json: bool, trust: Trust) -> None:
     """
     from holdall.repair import repair as run
 
-    with progress(f"repairing {clean(file)}") as told:
+    with about(file), progress(f"repairing {clean(file)}") as told:
         report = run(file, copy, limits=trust.limits, allowed=trust.allowed, progress=told)
     if as_json:
         patches = [{"offset": p.start, "bytes": p.payload.size, "message": p.message} for p in report.patches]
@@ -32,5 +32,5 @@ def repair(file: str, copy: str, as_json: bool, trust: Trust) -> None:
     if not report.patches:
         click.echo(f"{clean(file)}: nothing is damaged")
         return
-    emit(f"  at byte {patch.start:#x}: {clean(patch.message)}" for patch in report.patches)
+    emit(f"  at byte {patch.start:#x}: {brief(patch.message)}" for patch in report.patches)
     click.echo(f"{clean(file)}: {plural(len(report.patches), 'range')} replaced, {report.nbytes} bytes; verified again")

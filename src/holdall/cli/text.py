@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-__all__ = ["clean", "count_text", "file_text", "percent", "plain", "plural", "shape_text", "shorten", "size_text"]
-__all__ += ["value_text"]
+__all__ = ["brief", "clean", "count_text", "file_text", "percent", "plain", "plural", "shape_text", "shorten"]
+__all__ += ["size_text", "value_text"]
+
+_WORD = 200  # letters of a word in a message
 
 
 def file_text(path: str) -> str:
@@ -34,6 +36,16 @@ def clean(text: str) -> str:
     if not shown.isprintable():
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+def brief(text: str) -> str:
+    """A message, cleaned, in which no word is too long to read: names from files can have any length.
+
+    >>> brief("there is no tensor " + "n" * 5000) == "there is no tensor " + "n" * 200 + "…"
+    True
+    """
+    words = (word if len(word) <= _WORD else word[:_WORD] + "…" for word in clean(text).split(" "))
+    return " ".join(words)
 
 
 def shorten(text: str, width: int) -> str:

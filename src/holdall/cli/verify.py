@@ -10,7 +10,7 @@ import click
 
 from holdall.cli.options import FILE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json, progress
-from holdall.cli.text import clean, file_text, plain, plural, shape_text
+from holdall.cli.text import brief, clean, file_text, plain, plural, shape_text
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
     inner = f" [{clean(finding.inner)}]" if finding.inner else ""
     severity = click.style(finding.severity.ljust(7), fg=_COLOURS[finding.severity])
     yield f"  {severity}  {finding.rule}{place}{where}{inner}"
-    yield f"           {clean(finding.message)}"
+    yield f"           {brief(finding.message)}"
     if finding.hint:
         yield f"           hint: {clean(finding.hint)}"
 
