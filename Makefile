@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test lint bench fuzz fuzz-native soak docs pins clean
+.PHONY: demo test lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
 .DEFAULT_GOAL := test
 
 # Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
@@ -45,11 +45,19 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
-# make fuzz FORMAT=oinf TIME=60
+# make fuzz FORMAT=oinf TIME=60; corpora, findings and records are kept in .fuzz
 FORMAT ?= oinf
 TIME   ?= 60
-fuzz: $(READY)
-	$(BIN)/python -m holdall.testing.fuzz $(FORMAT) --seconds $(TIME)
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m holdall.testing.fuzz run $(FORMAT) --seconds $(TIME)
+
+# So many inputs for every format: goes on where it was stopped. fuzz-table prints the records for docs/security.md.
+INPUTS ?= 1000000
+fuzz-campaign: $(VENV)/.fuzz
+	$(BIN)/python -m holdall.testing.fuzz campaign --inputs $(INPUTS)
+
+fuzz-table: $(READY)
+	$(BIN)/python -m holdall.testing.fuzz table
 
 # make fuzz-native TIME=60: the C kernels, compiled with sanitizers into build/sanitized, under hostile arguments.
 fuzz-native: $(READY)

@@ -1,20 +1,91 @@
-"""A short campaign against every format; `make fuzz FORMAT=... TIME=...` runs longer ones."""
+"""The fuzz functions over every known file, and a short run of each; `make fuzz` runs longer ones."""
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 
-import holdall
-from holdall.testing.fuzz import fuzz, seeds
+from holdall.testing.fuzz import SUBJECTS, smoke
+from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPZ, PICKLE, PROTOBUF, TORCH
+from holdall.testing.fuzz.framing import framed, unframed
+from holdall.testing.fuzz.mutate import mutated
+from holdall.testing.fuzz.seeds import files_at, seeds
+
+from .golden import golden
+
+_SMALL = 1 << 20
 
 
-@pytest.mark.parametrize("name", [name for name, found in holdall.formats().items() if found.writes])
-def test_a_short_campaign_finds_nothing(name: str) -> None:
-    campaign = fuzz(name, seconds=3, seed=1)
-    assert campaign.findings == []
-    assert campaign.inputs > 20
-    assert 0 < campaign.whole < campaign.inputs
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
+    watch = smoke(name, tmp_path, seconds=15, seed=1)
+    assert watch.causes == {}, [path.read_text() for path in tmp_path.glob("*.json")]
+    assert watch.inputs > 500
+    assert 0 < watch.whole < watch.inputs
 
 
-def test_seeds_are_small_and_many() -> None:
-    assert len(seeds("oinf")) > 10
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_seed_can_be_read(name: str) -> None:
+    subject, found = SUBJECTS[name], seeds(name)
+    assert len(found) > 5
+    for seed, data in found.items():
+        assert subject.probe(data), seed
+
+
+@pytest.mark.parametrize("name", ["oinf", "embd", "gptrs", "mcf", "aero"])
+def test_the_fuzz_function_takes_every_golden_file(name: str) -> None:
+    folder = golden(name)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size <= _SMALL]
+    for path in files:
+        SUBJECTS[name].probe(path.read_bytes())
+    assert files
+
+
+def test_the_fuzz_function_takes_every_golden_set() -> None:
+    sets = {path.parent for path in golden("aero").rglob("*.aeroset.json")}
+    for folder in sorted(sets):
+        SUBJECTS["aeroset"].probe(framed(files_at(folder)))
+    assert sets
+
+
+def test_a_frame_gives_its_files_back_and_takes_any_bytes() -> None:
+    files = {"a.json": b"{}", "b/c": bytes(300), "empty": b""}
+    assert unframed(framed(files)) == files
+    assert unframed(framed({"": b"whole"})) == {"": b"whole"}
+    data = framed(files)
+    for cut in range(len(data)):
+        unframed(data[:cut])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(JSON, "json"), (GGUF, "gguf"), (PROTOBUF, "onnx"), (NPZ, "npz"), (TORCH, "torch")]
+)
+def test_documents_come_back_as_they_went(kind, name: str) -> None:
+    take, make = kind
+    inputs = {"json": [b'{"a":[1,null,"\xc3\xa9"],"a":{}}']}.get(name) or list(seeds(name).values())
+    for data in inputs:
+        if data[:2] != b"PK" and name == "torch":
+            take, make = PICKLE
+        if not data.startswith(b"FRAME"):
+            tree = take(data)
+            assert take(make(tree)) == tree
+            assert SUBJECTS[name].probe(make(tree)) if name in SUBJECTS else make(tree) == data
+
+
+def test_msgpack_documents_can_say_a_key_twice() -> None:
+    take, make = MSGPACK
+    tree = take(b"\x82\xa1a\x01\xa1b\x93\x01\xa1x\xc4\x01y")
+    assert make(tree) == b"\x82\xa1a\x01\xa1b\x93\x01\xa1x\xc4\x01y"
+    tree[1][0] = "a"
+    assert make(tree).count(b"\xa1a") == 2
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_good_part_of_the_mutants_gets_past_the_checksums(name: str) -> None:
+    subject, chance = SUBJECTS[name], random.Random(7)
+    pool = list(seeds(name).values())
+    mutants = [mutated(chance.choice(pool), subject, chance) for _ in range(200)]
+    assert len(set(mutants) - set(pool)) > 120
+    assert sum(subject.probe(data) for data in mutants) > 10

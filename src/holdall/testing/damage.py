@@ -7,19 +7,26 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import holdall
 from holdall import registry
+from holdall.check import UNOWNED, Finding, Level
 from holdall.errors import FormatError, UnsupportedError
+from holdall.examine import Examination, examine
+from holdall.explain import expand, file_map, records
 from holdall.ledger import Ledger
 from holdall.model import Model
+from holdall.source import Openable, Source
 
 __all__ = ["Sample", "changes", "exercise", "probe", "truncations"]
 
 T = TypeVar("T")
 
+_EXPLAINED = 2  # records of a table that are taken apart
 _MAIN = ""  # the one file of a format that is not a folder
 
 
@@ -105,29 +112,59 @@ def _some(cases: list[T], limit: int) -> list[T]:
     return [cases[0], *(cases[place] for place in sorted(chosen)), cases[-1]]
 
 
-def probe(what: bytes | Path, format: str | None) -> bool:
+def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
     """Do everything that reads to a file that may be damaged; True when it opened and all of it could be read.
 
-    FormatError (LimitError is one) and UnsupportedError are answers, anything else is a bug and passes
-    through. Opening and verifying must agree on the structure, but for documents that opening does not read.
+    It is opened, listed, read tensor by tensor, explained and verified. FormatError (LimitError is one) and
+    UnsupportedError are answers, anything else is a bug and passes through. Opening and verifying must agree on the
+    structure, but for documents that opening does not read. A source is closed after use, so that one is given as the
+    function that makes it.
     """
-    whole = True
     try:
-        model = holdall.open(what, format=format)
+        model = holdall.open(what() if callable(what) else what, format=format)
     except (FormatError, UnsupportedError):
         whole = opened = False
     else:
         opened = True
         with model:
             whole = exercise(model)
-    structure = holdall.verify(what, level="structure", format=format)
-    defers = format is not None and registry.find(format).defers_documents
-    assert structure.ok == opened or (opened and defers), (
-        f"open {'accepts' if opened else 'refuses'} it, verify says {structure.findings}"
+    with examine(what() if callable(what) else what, level="strict", format=format) as seen:
+        sound = not any(_breaks_structure(finding) for finding in seen.report.findings)
+        _explain(seen)
+        seen.audit()
+    defers = seen.format is not None and seen.format.defers_documents
+    assert sound == opened or (opened and defers), (
+        f"open {'accepts' if opened else 'refuses'} it, verify says {seen.report.findings}"
     )
-    strict = holdall.verify(what, level="strict", format=format)
-    assert opened or not strict.ok, "open refuses it, verify at level strict does not"
+    assert opened or not seen.report.ok, "open refuses it, verify at level strict does not"
     return whole
+
+
+def _breaks_structure(finding: Finding) -> bool:
+    return finding.severity == "error" and _levels().get(finding.rule, "structure") == "structure"
+
+
+@cache
+def _levels() -> dict[str, Level]:
+    """The level of every rule: members of a set may break those of another format."""
+    rules = (rule for name in registry.names() for rule in registry.find(name).rules)
+    return {UNOWNED.id: UNOWNED.level, **{rule.id: rule.level for rule in rules}}
+
+
+def _explain(seen: Examination) -> None:
+    """Expand the first records of every table, and walk the map of every file."""
+    members = [] if seen.source.is_folder else [(seen.source, seen.ledger)]
+    for source, ledger in (*members, *seen.ledger.members):
+        for owner in ledger.owners:
+            for record in islice(records(owner), _EXPLAINED):
+                repr(record.label)
+                with suppress(FormatError):  # a damaged table may claim bytes beyond the end
+                    expand(record, source)
+        reached = 0
+        for span in file_map(ledger, source):
+            assert span.start <= reached or span.start >= source.size, f"the map has a hole before {span}"
+            reached = max(reached, span.stop)
+        assert reached >= source.size, f"the map ends at {reached} of {source.size}"
 
 
 def exercise(model: Model) -> bool:

@@ -1,0 +1,134 @@
+"""A campaign: so many inputs for every format, in turns, kept so that it can be stopped and taken up at any time.
+
+``python -m holdall.testing.fuzz campaign FOLDER --inputs 1000000``. For each format FOLDER has ``corpus/NAME`` (inputs
+that reached something new), ``findings/NAME`` and ``NAME.json``, the record. A turn is one twentieth of the inputs in a
+process of its own; what is stopped in the middle of a turn is not counted. The lines that the corpus reaches are
+measured at 80 % and at the end, by replaying it (:mod:`holdall.testing.fuzz.lines`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from holdall.testing.fuzz.seeds import seeds
+
+__all__ = ["LINES_AT", "ORDER", "findings", "prepared", "run", "turn"]
+
+ORDER = ("oinf", "embd", "gptrs", "mcf", "safetensors", "aero", "gguf", "aeroset", "hf", "npz", "onnx", "torch")
+
+_TURNS = 20  # of a campaign: a mark at every 5 % of the inputs
+LINES_AT = (16, 20)  # turns after which lines are measured: 80 % and the end
+_FAILURES = 5  # turns of a format that may die before it is left alone
+_LIMITS = ("-max_len=4096", "-timeout=20", "-rss_limit_mb=2048", "-len_control=0", "-mutate_depth=1", "-reload=0")
+_STATUS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
+_DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
+
+
+def run(folder: Path, formats: Iterable[str], inputs: int) -> None:
+    """Bring every format to so many inputs. Several processes may share the folder: each takes the next free format."""
+    for name in formats:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _one(folder, name, inputs)
+
+
+def _one(folder: Path, name: str, inputs: int) -> None:
+    place = folder / f"{name}.json"
+    record = json.loads(place.read_text()) if place.exists() else _fresh(name)
+    corpora = prepared(folder, name)
+    failures = 0
+    while record["inputs"] < inputs and failures < _FAILURES:
+        runs = min(inputs // _TURNS, inputs - record["inputs"])
+        mark = turn(folder, name, f"-runs={runs}", f"-seed={len(record['marks']) + 1}")
+        if mark is None:  # it died: libFuzzer has left the input among the findings
+            failures += 1
+        else:
+            record["inputs"] += mark.pop("inputs")
+            record["seconds"] += mark["seconds"]
+            record["cpu_seconds"] += mark["cpu_seconds"]
+            record["marks"].append({"inputs": record["inputs"], **mark})
+        record["findings"] = findings(folder, name)
+        record["last"] = _now()
+        done = round(record["inputs"] / inputs * _TURNS)
+        if mark is not None and done in LINES_AT and str(done) not in record["lines"]:
+            record["lines"][str(done)] = _lines(name, *corpora)
+        _save(place, record)
+
+
+def _fresh(name: str) -> dict[str, Any]:
+    sums = {"inputs": 0, "seconds": 0.0, "cpu_seconds": 0.0}
+    return {"format": name, "first": _now(), "last": "", **sums, "marks": [], "lines": {}, "findings": []}
+
+
+def prepared(folder: Path, name: str) -> tuple[Path, Path]:
+    """The folders of the inputs that are kept and of the seeds, which are written."""
+    corpus, start = folder / "corpus" / name, folder / "seeds" / name
+    for place in (corpus, start, folder / "findings" / name):
+        place.mkdir(parents=True, exist_ok=True)
+    for seed, data in seeds(name).items():
+        (start / seed).write_bytes(data)
+    return corpus, start
+
+
+def turn(folder: Path, name: str, *options: str) -> dict[str, Any] | None:
+    """One run of libFuzzer in a process of its own; None when that died."""
+    kept = folder / "findings" / name
+    command = [
+        sys.executable, "-P", str(Path(__file__).with_name("guided.py")), name, str(kept), *options, *_LIMITS,
+        f"-artifact_prefix={kept}/died-", str(folder / "corpus" / name), str(folder / "seeds" / name),
+    ]  # fmt: skip
+    began, spent = time.monotonic(), _spent()
+    with (folder / f"{name}.log").open("w") as log:
+        code = subprocess.call(command, stdout=log, stderr=log)
+    text = (folder / f"{name}.log").read_text(errors="replace")
+    done, status = _DONE.findall(text), _STATUS.findall(text)
+    if code or not done or not status:
+        return None
+    _, edges, features, corpus = map(int, status[-1])
+    return {
+        "inputs": int(done[-1][0]), "seconds": round(time.monotonic() - began, 1),
+        "cpu_seconds": round(_spent() - spent, 1), "edges": edges, "features": features, "corpus": corpus,
+    }  # fmt: skip
+
+
+def _spent() -> float:
+    """Processor seconds of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _lines(name: str, *folders: Path) -> Any:
+    command = [sys.executable, "-m", "holdall.testing.fuzz.lines", name, *map(str, folders)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return json.loads(found.stdout) if found.returncode == 0 else {"error": found.stderr[-2000:]}
+
+
+def findings(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What has been found of a format so far."""
+    folder = folder / "findings" / name
+    texts = [{"input": path.stem, **json.loads(path.read_text())} for path in sorted(folder.glob("*.json"))]
+    return texts + [{"input": path.name, "cause": "died"} for path in sorted(folder.glob("died-*"))]
+
+
+def _save(place: Path, record: dict[str, Any]) -> None:
+    fresh = place.with_suffix(".new")
+    fresh.write_text(json.dumps(record, indent=1))
+    fresh.replace(place)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,246 @@
+"""The structure-aware mutator: takes an input apart with the format's own reader, changes one thing, puts it together.
+
+In place: one field gets a number that has hurt readers, one entry is copied over another, bytes are damaged. With a
+shift: an entry is doubled or taken out, a name gets longer, a document is changed somewhere inside; offsets, sizes and
+counts around it are made right. Last, checksums are mended more often than not (:mod:`holdall.testing.fuzz.mend`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+
+from holdall.compression import compress
+from holdall.errors import FormatError, UnsupportedError
+from holdall.testing.fuzz.anatomy import Field, Part, anatomy
+from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPZ, PICKLE, PROTOBUF, TORCH, Kind
+from holdall.testing.fuzz.framing import framed, source_of, unframed
+from holdall.testing.fuzz.mend import COUNTS, MEND, SPANS, inflated
+from holdall.testing.fuzz.subjects import Subject
+from holdall.testing.fuzz.trees import TEXTS, changed, damaged, number
+
+__all__ = ["mutated"]
+
+Files = dict[str, bytes]
+Bytes = Callable[[bytes], bytes]  # a plain mutation of bytes, such as libFuzzer's own
+
+_MENDED = 0.85  # how often checksums are made right
+_WHOLE: dict[str, tuple[Kind, ...]] = {
+    "npz": (NPZ,), "torch": (TORCH, PICKLE), "onnx": (PROTOBUF,), "gguf": (GGUF,),
+}  # fmt: skip
+_CHUNKS = {b"MJSN": JSON, b"MMSG": MSGPACK, b"TIDX": MSGPACK, b"IHSH": MSGPACK, b"PHSH": MSGPACK}
+
+
+def mutated(data: bytes, subject: Subject, chance: random.Random, plain: Bytes | None = None) -> bytes:
+    """Another input made from ``data``."""
+    files = unframed(data)
+    if not any(files.values()):
+        return (plain or (lambda data: damaged(data, chance)))(data)
+    parts = _parts(data, subject.name)
+    with suppress(Exception):  # what was damaged before cannot always be taken apart or put together again
+        for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
+            _in_place(files, parts, chance)
+        if chance.random() < 0.6:
+            _with_a_shift(files, parts, subject, chance, plain)
+    if chance.random() < _MENDED and subject.name in MEND:
+        MEND[subject.name](files)
+    if chance.random() < 0.02 and len(files) > 1:
+        del files[chance.choice(list(files))]
+    return framed(files)
+
+
+@lru_cache(maxsize=20_000)  # the inputs that libFuzzer keeps come again and again
+def _parts(data: bytes, name: str) -> tuple[Part, ...]:
+    from holdall.testing.fuzz.subjects import SUBJECTS
+
+    subject = SUBJECTS[name]
+    files = unframed(data)
+    try:
+        return tuple(anatomy(source_of(files, folder=subject.folder), subject.format(files)))
+    except (FormatError, UnsupportedError):
+        return ()
+
+
+# -- changes that keep every byte where it is -------------------------------------------------------------------------
+
+
+def _in_place(files: Files, parts: tuple[Part, ...], chance: random.Random) -> None:
+    records = [part for part in parts if part.fields]
+    if not records or chance.random() < 0.1:
+        name = chance.choice(list(files))
+        data = bytearray(files[name])
+        if data:
+            at = chance.randrange(len(data))
+            data[at] = chance.choice((data[at] ^ 1 << chance.randrange(8), 0, 0xFF, chance.randrange(256)))
+        files[name] = bytes(data)
+        return
+    part = chance.choice(records)
+    data = bytearray(files.get(part.member, b""))
+    if chance.random() < 0.2:  # one entry over another of its size
+        same = [
+            other for other in records if (other.name, other.size, other.member) == (part.name, part.size, part.member)
+        ]
+        other = chance.choice(same)
+        first, second = data[part.start : part.stop], data[other.start : other.stop]
+        data[other.start : other.stop] = first
+        if chance.random() < 0.5:
+            data[part.start : part.stop] = second
+    else:
+        _new_value(data, chance.choice(list(part.fields.values())), records, chance)
+    files[part.member] = bytes(data)
+
+
+def _new_value(data: bytearray, field: Field, records: list[Part], chance: random.Random) -> None:
+    start, size = field.start, field.size
+    if field.kind == "array" and size:  # one item
+        width = 8 if size % 8 == 0 else 4
+        start, size = start + width * chance.randrange(max(1, size // width)), width
+    old = int.from_bytes(data[start : start + size], "little")
+    if field.kind in ("int", "array") and size <= 8:
+        if chance.random() < 0.2:  # what another field says
+            other = chance.choice(list(chance.choice(records).fields.values()))
+            new = other.value if isinstance(other.value, int) else other.start
+        else:
+            new = number(chance, old)
+        data[start : start + size] = (int(new) & (1 << 8 * size) - 1).to_bytes(size, "little")
+    elif size:
+        at = start + chance.randrange(size)
+        data[at] = chance.choice((data[at] ^ 1 << chance.randrange(8), 0, 0x80, 0xFF, ord("a"), ord("/")))
+
+
+# -- changes that move what follows -----------------------------------------------------------------------------------
+
+
+def _with_a_shift(
+    files: Files, parts: tuple[Part, ...], subject: Subject, chance: random.Random, plain: Bytes | None
+) -> None:
+    """Double or take out an entry, lengthen a text, change a document, or damage bytes."""
+    choices: list[Callable[[], None]] = []
+    rows = [part for part in parts if part.kind == "table"]
+    texts = [(part, field) for part in parts for field in part.fields.values() if field.kind == "text"]
+    documents = _documents(files, parts, subject)
+    if rows:
+        choices += [lambda: _row(files, parts, chance.choice(rows), subject, chance)] * 3
+    if texts:
+        choices += [lambda: _text(files, parts, *chance.choice(texts), subject, chance)] * 2
+    if documents:
+        choices += [lambda: _document(files, parts, chance.choice(documents), subject, chance)] * 8
+    choices += [lambda: _damage(files, parts, subject, chance, plain)] * 2
+    chance.choice(choices)()
+
+
+def _row(files: Files, parts: tuple[Part, ...], part: Part, subject: Subject, chance: random.Random) -> None:
+    stored = files[part.member][part.start : part.stop]
+    times = chance.choice((0, 2, 2, 3, 20))
+    new = stored * times
+    _count(files, parts, part, times - 1, subject)
+    _splice(files, parts, part.member, part.start, part.stop, new, subject)
+
+
+def _count(files: Files, parts: tuple[Part, ...], part: Part, more: int, subject: Subject) -> None:
+    owner, name = COUNTS.get(subject.tables, {}).get(part.name, ("", ""))
+    for record in parts:
+        if record.member == part.member and record.name == owner and name in record.fields:
+            _set(files, record, name, int(str(record.fields[name].value)) + more)
+            return
+
+
+def _text(
+    files: Files, parts: tuple[Part, ...], part: Part, field: Field, subject: Subject, chance: random.Random
+) -> None:
+    """Another text, with its counter and the padding that the field had."""
+    old = str(field.value).encode("utf-8", "surrogatepass")
+    stored = files[part.member][field.start : field.start + field.size]
+    width = max(1, stored.find(old)) if old else 4
+    texts = [str(other.value) for one in parts for other in one.fields.values() if other.kind == "text"]
+    new = chance.choice([*TEXTS, *texts, *texts]).encode("utf-8", "surrogatepass")
+    if chance.random() < 0.1:
+        new = damaged(new, chance)
+    whole = len(new).to_bytes(8, "little")[:width] + new
+    pad = 8 if subject.name == "oinf" else 1
+    _splice(files, parts, part.member, field.start, field.start + field.size, whole + bytes(-len(whole) % pad), subject)
+
+
+def _damage(
+    files: Files, parts: tuple[Part, ...], subject: Subject, chance: random.Random, plain: Bytes | None
+) -> None:
+    """Bytes of one part, or of a whole file, without regard to what they mean."""
+    name = chance.choice(list(files))
+    own = [part for part in parts if part.member == name]
+    change = plain if plain is not None and chance.random() < 0.7 else lambda data: damaged(data, chance)
+    if own and chance.random() < 0.6:
+        part = chance.choice(own)
+        old = files[name][part.start : part.stop]
+        _splice(files, parts, name, part.start, part.stop, change(old), subject)
+    else:
+        files[name] = change(files[name])
+
+
+_Document = tuple[str, int, int, Kind, Part | None]  # member, start, stop, kind, and the AERO entry of a chunk
+
+
+def _documents(files: Files, parts: tuple[Part, ...], subject: Subject) -> list[_Document]:
+    """The documents of an input: regions that begin like JSON, chunks of AERO, or the whole file."""
+    found: list[_Document] = []
+    for name, data in files.items():
+        found += [(name, 0, len(data), kind, None) for kind in _WHOLE.get(subject.name, ()) if data]
+        if name.endswith(".json"):
+            found.append((name, 0, len(data), JSON, None))
+    for part in parts:
+        data = files.get(part.member, b"")
+        if not part.fields and data[part.start : part.start + 1] in (b"{", b"["):
+            found.append((part.member, part.start, part.stop, JSON, None))
+        if part.name == "toc entry":
+            start, size = (int(str(part.fields[key].value)) for key in ("chunk_offset", "chunk_length"))
+            kind = _CHUNKS.get(data[part.start : part.start + 4])
+            if kind is not None and size and start + size <= len(data):
+                found.append((part.member, start, start + size, kind, part))
+    return found
+
+
+def _document(
+    files: Files, parts: tuple[Part, ...], document: _Document, subject: Subject, chance: random.Random
+) -> None:
+    member, start, stop, (take, make), entry = document
+    stored = files[member][start:stop]
+    packed = entry is not None and stored[:4] == b"\x28\xb5\x2f\xfd"
+    tree = take(inflated(stored) if packed else stored)
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        tree = changed(tree, chance)
+    new = make(tree)
+    if entry is not None:
+        _set(files, entry, "chunk_ulen", len(new))
+        new = compress(new, 1) if packed else new
+    elif stored[-1:] == b" ":  # safetensors fills its header up
+        new += b" " * max(0, len(stored) - len(new))
+    _splice(files, parts, member, start, stop, new, subject)
+
+
+def _set(files: Files, part: Part, name: str, value: int) -> None:
+    field = part.fields[name]
+    data = files[part.member]
+    stored = (value & (1 << 8 * field.size) - 1).to_bytes(field.size, "little")
+    files[part.member] = data[: field.start] + stored + data[field.start + field.size :]
+
+
+def _splice(
+    files: Files, parts: tuple[Part, ...], member: str, start: int, stop: int, new: bytes, subject: Subject
+) -> None:
+    """Put ``new`` in place of ``start..stop``; what says where things are is changed with it."""
+    by = len(new) - (stop - start)
+    for part in parts if by else ():
+        if part.member != member:
+            continue
+        for where, how_long in SPANS.get(subject.tables, {}).get(part.name, ()):
+            place = int(str(part.fields[where].value)) if where in part.fields else part.stop if not where else None
+            size = int(str(part.fields[how_long].value)) if how_long in part.fields else 0
+            if place is None:
+                continue
+            if where and place >= stop and place > start:
+                _set(files, part, where, place + by)
+            elif size and place <= start and stop <= place + size:
+                _set(files, part, how_long, size + by)
+    data = files[member]
+    files[member] = data[:start] + new + data[stop:]

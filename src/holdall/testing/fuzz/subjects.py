@@ -1,0 +1,58 @@
+"""What is fuzzed: one subject a format, with what the fuzzer has to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdall import registry
+from holdall.errors import FormatError
+from holdall.testing.damage import probe
+from holdall.testing.fuzz.framing import source_of, unframed
+
+__all__ = ["SUBJECTS", "Subject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A format, or two that share their reader. ``tables`` is the format whose tables its files have."""
+
+    name: str
+    formats: tuple[str, ...]
+    tables: str
+    folder: bool = False  # a set is opened by its folder, not by its first file
+
+    def format(self, files: Mapping[str, bytes]) -> str:
+        """The format to read an input as: where there are two, by the first bytes."""
+        if len(self.formats) == 1:
+            return self.formats[0]
+        head = next(iter(files.values()), b"")
+        rows = (row for row in registry.BUILT_IN if row.name in self.formats)
+        return next((row.name for row in rows if head.startswith(row.magic)), self.formats[0])
+
+    def probe(self, data: bytes) -> bool:
+        """The fuzz function: everything that reads, done to one input; see :func:`holdall.testing.damage.probe`."""
+        files = unframed(data)
+        try:
+            return probe(lambda: source_of(files, folder=self.folder), self.format(files))
+        except FormatError:  # of a name that no file can have; whatever the reader raises has been dealt with
+            return False
+
+
+SUBJECTS: Mapping[str, Subject] = {
+    subject.name: subject
+    for subject in (
+        Subject("oinf", ("oinf",), "oinf"),
+        Subject("embd", ("embd",), "embd"),
+        Subject("gptrs", ("gptrs-checkpoint", "gptrs-archive"), "gptrs"),
+        Subject("mcf", ("mcf",), "mcf"),
+        Subject("safetensors", ("safetensors",), "safetensors"),
+        Subject("aero", ("aero",), "aero"),
+        Subject("gguf", ("gguf",), "gguf"),
+        Subject("aeroset", ("aeroset",), "aero", folder=True),
+        Subject("hf", ("hf",), "safetensors", folder=True),
+        Subject("npz", ("npz",), "npz"),
+        Subject("onnx", ("onnx",), "onnx"),
+        Subject("torch", ("torch",), "torch"),
+    )
+}

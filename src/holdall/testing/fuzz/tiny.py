@@ -1,0 +1,112 @@
+"""Models of a few bytes, for seeds: together they have every dtype and every kind of content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from holdall import registry
+from holdall.dtypes import DTYPES, named
+from holdall.model import Model
+from holdall.payload import Held
+from holdall.tensor import Tensor
+from holdall.testing.zoo import ZOO, sample_values
+
+__all__ = ["models"]
+
+_TOGETHER = 3  # dtypes in one model
+
+
+def models(format: str) -> Mapping[str, Callable[[], Model]]:
+    """The models to write for a format; each is made when it is called."""
+    own = sorted(registry.find(format).holds.dtypes & set(DTYPES))
+    groups = [own[at : at + _TOGETHER] for at in range(0, len(own), _TOGETHER)]
+    return {
+        "empty": Model,
+        **{f"dtypes-{'-'.join(group)}": _dtypes(group) for group in groups},
+        "shapes": _shapes,
+        "declared": _declared,
+        "aliases": _aliases,
+        "metadata": ZOO["metadata"],
+        "assets": _assets,
+        "names": _names,
+        **(_QUANTIZED if format == "mcf" else {}),
+        **(_OINF if format == "oinf" else {}),
+    }
+
+
+def _of(dtype: str, shape: tuple[int, ...], name: str) -> Tensor:
+    return Tensor.of(name, sample_values(dtype, shape), dtype)
+
+
+def _dtypes(group: list[str]) -> Callable[[], Model]:
+    return lambda: Model([_of(dtype, (8,), f"w.{dtype}") for dtype in group])
+
+
+def _shapes() -> Model:
+    shapes: list[tuple[int, ...]] = [(), (1,), (2, 1), (0, 3), (1, 2, 1, 1)]
+    return Model([_of("f32", shape, f"s{len(shape)}") for shape in shapes])
+
+
+def _declared() -> Model:
+    return Model([Tensor("declared", named("f32"), (2, 2), None), _of("f32", (2,), "stored")])
+
+
+def _aliases() -> Model:
+    payload = Held(bytes(8))
+    return Model([Tensor(name, named("f32"), (2,), payload) for name in ("a", "b")])
+
+
+def _names() -> Model:
+    return Model([_of("f32", (1,), name) for name in ("größe", "a/b.c", "a b", "UPPER", "n" * 65)])
+
+
+def _assets() -> Model:
+    assets = {
+        "config.json": b'{"hidden_size": 2, "vocab_size": 3, "model_type": "bert"}',
+        "tokenizer.json": b'{"model": {"vocab": {"[PAD]": 0, "a": 1}}, "added_tokens": [{"id": 2, "content": "b"}]}',
+        "vocab.txt": b"[PAD]\na\nb\n",
+        "vocab.json": b'{"a": 0, "b": 1}',
+    }
+    return Model([_of("f32", (2,), "w")], assets=assets)
+
+
+def _quantized(method: str) -> Callable[[], Model]:
+    def make() -> Model:
+        from holdall.quant.model import quantize_model
+
+        values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
+        return quantize_model(Model([Tensor.of("w", values)]), method)
+
+    return make
+
+
+_QUANTIZED = {f"quantized-{method}": _quantized(method) for method in ("int8", "int4", "q4", "q8", "k2", "k4", "k6")}
+
+
+def _quant_params() -> Model:
+    from holdall.formats.oinf.quant import QuantParams
+
+    params = (
+        QuantParams.per_tensor(0.5, 3),
+        QuantParams.per_channel(0, [0.5, 0.25]),
+        QuantParams.per_channel(0, [1.0, 2.0], [1, 2]),
+    )
+    tensors = [_of("i8", (2, 2), f"q{number}") for number in range(len(params))]
+    for tensor, native in zip(tensors, params, strict=True):
+        tensor.native = native
+    return Model(tensors)
+
+
+def _oinf_values() -> Model:
+    from holdall.formats.oinf.read import OinfNative
+
+    values = {
+        "bits": np.array([True, False, True]), "array": np.array([[1, 2], [3, 4]], np.int16), "i8": np.int8(-1),
+        "u64": np.uint64(5), "f16": np.float16(1.5), "f32": np.float32(2), "text": "é", "empty": "",
+    }  # fmt: skip
+    return Model([_of("f32", (1,), "w")], metadata=values, native=OinfNative({"B": 1, "D": 4}), format="oinf")
+
+
+_OINF = {"quant-params": _quant_params, "values": _oinf_values}
