@@ -28,6 +28,12 @@ def crc32_of(source: Source, start: int, stop: int, tick: Callable[[int], None] 
     """
     from holdall.sink.digests import crc32_combine
 
+    if stop - start <= _PIECE:  # a thread would cost more than the sum
+        alone: SimpleQueue[memoryview] = SimpleQueue()
+        alone.put(memoryview(bytearray(stop - start)))
+        total = _segment(source, start, stop, alone)
+        tick(stop - start)
+        return total
     workers = min(4, os.cpu_count() or 1, -(-(stop - start) // _SEGMENT) or 1)
     buffers: SimpleQueue[memoryview] = SimpleQueue()
     for _ in range(workers):

@@ -21,6 +21,7 @@ from holdall.source import CHUNK, Source
 
 __all__ = ["digest_ranges"]
 
+_SMALL = 1 << 16  # bytes in all that are hashed here and now
 _FEW_CORES = 2  # are busy with the hash itself: a disk is then read in between
 
 
@@ -32,11 +33,24 @@ def digest_ranges(
     ``tick`` is told of every byte read.
     """
     running = RunningTaps(Plan(taps=list(taps)))
+    pieces = list(_pieces(taps))
+    if sum(stop - start for start, stop in pieces) <= _SMALL and not source.far:  # threads would cost more
+        for start, stop in pieces:
+            for job in running.jobs(start, memoryview(source.read(start, stop - start))):
+                job()
+            tick(stop - start)
+    else:
+        _digest_in_threads(source, pieces, running, tick)
+    return {name: tap.result(_no_late, _no_reading) for name, tap in running.by_name.items()}
+
+
+def _digest_in_threads(
+    source: Source, pieces: Sequence[tuple[int, int]], running: RunningTaps, tick: Callable[[int], None]
+) -> None:
     with ThreadPoolExecutor(source.lanes, "holdall-read") as readers, HashThreads() as threads:
-        for start, data in _read_ahead(source, list(_pieces(taps)), readers):
+        for start, data in _read_ahead(source, pieces, readers):
             threads.run(running.jobs(start, data))
             tick(len(data))
-    return {name: tap.result(_no_late, _no_reading) for name, tap in running.by_name.items()}
 
 
 def _pieces(taps: Sequence[Tap]) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
+_SMALL = 1 << 20  # bytes in all that are hashed before threads would have started
+
 
 def audit(model: Model, check: Check, tick: Tick) -> None:
     """Prove every file of the set, and every part by itself."""
@@ -28,8 +30,11 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
     files: list[tuple[Member, Source]] = [(part.member, part.source) for part in native.parts]
     if native.index is not None and native.document.index is not None:
         files.append((native.document.index, native.index.sources[0]))
-    with ThreadPoolExecutor(os.cpu_count() or 1, "holdall-hash") as pool:
-        digests = list(pool.map(lambda pair: _sha256(pair[1]), files))
+    if sum(source.size for _, source in files) <= _SMALL:
+        digests = [_sha256(source) for _, source in files]
+    else:
+        with ThreadPoolExecutor(os.cpu_count() or 1, "holdall-hash") as pool:
+            digests = list(pool.map(lambda pair: _sha256(pair[1]), files))
     for (member, _), digest in zip(files, digests, strict=True):
         if isinstance(digest, str) and digest != member.sha256:
             message = f"aeroset: the SHA-256 of {member.path!r} is {digest}, the index says {member.sha256}"
