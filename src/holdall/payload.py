@@ -62,7 +62,7 @@ class Held(Payload):
     def __init__(self, buffer: bytes | bytearray | memoryview | NDArray[Any]) -> None:
         # A view keeps a bytearray from being resized. (Any: numpy's types call arrays buffers from Python 3.12 on.)
         self._buffer: Any = memoryview(buffer) if isinstance(buffer, bytearray) else buffer
-        self.size = self._view().nbytes
+        self.size: int = len(buffer) if isinstance(buffer, (bytes, bytearray)) else buffer.nbytes
 
     @property
     def data(self) -> memoryview:

@@ -51,7 +51,7 @@ class Constant:
         return len(self.data)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a plan has one for each tensor, and a frozen one takes three times as long to make
 class Stream:
     """A payload at its place."""
 
@@ -133,11 +133,14 @@ class Plan:
         return self._append(Stream(self.cursor, payload))
 
     def streams(self, payloads: Iterable[Payload], align: int) -> None:
-        """Append many payloads, with zeros up to a multiple of ``align`` after each."""
+        """Append many payloads, those that have bytes, with zeros up to a multiple of ``align`` after each."""
         at, pieces = self.cursor, self.pieces
         for payload in payloads:
-            pieces.append(Stream(at, payload))
-            at += payload.size + -(at + payload.size) % align
+            size = payload.size
+            if size:
+                pieces.append(Stream(at, payload))
+                at += size
+                at += -at % align
         self.cursor = at
 
     def late(self, name: str, size: int, needs: tuple[str, ...], make: Callable[[Results], bytes]) -> int:

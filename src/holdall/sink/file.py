@@ -19,7 +19,7 @@ from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
 from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
-from holdall.sink.output import Output, blamed
+from holdall.sink.output import NEW, Output, blamed, opened
 from holdall.sink.part import Part, sync_folder
 from holdall.source import CHUNK, FileSource, contained
 
@@ -82,7 +82,7 @@ def write_folder(
     with Part(target, path) as part:
         crew = _Crew(part.folder(), target, fsync, progress, total)
         folders = {parent for name in plan.files for parent in PurePosixPath(*contained(name)).parents}
-        for inside in sorted(folders):
+        for inside in sorted(folders)[1:]:  # the first is the part itself
             crew.make_folder(inside)
         for wave in _waves(plan):
             crew.write({name: plan.files[name] for name in wave})
@@ -136,7 +136,7 @@ class _Crew:
     def make_folder(self, inside: PurePosixPath) -> None:
         """Make a folder in the part. Here, and not where files are written: there it could come after the end."""
         try:
-            (self._part / inside).mkdir(exist_ok=True)
+            (self._part / inside).mkdir()
         except OSError as error:
             raise blamed(error, self._target / inside) from error
 
@@ -159,7 +159,7 @@ class _Crew:
         """Write one file; returns its results and its size."""
         self._go_on()
         try:
-            fd = os.open(self._part / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = opened(self._part / name, NEW)
         except OSError as error:
             raise blamed(error, self._target / name) from error
         with Output(fd, self._target / name) as output:
@@ -225,8 +225,11 @@ class _Writer:
                         self._zeros(piece.size)
                     case Stream() if piece.size <= SMALL:
                         announced.reach(number)
-                        for chunk in piece.payload.chunks():
-                            self._gather(chunk)
+                        if type(piece.payload) is Held:
+                            self._gather(piece.payload.data)
+                        else:
+                            for chunk in piece.payload.chunks():
+                                self._gather(chunk)
                     case Stream():
                         self._flush()
                         self._large(piece.payload, pool)

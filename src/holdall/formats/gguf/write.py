@@ -61,11 +61,8 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         )
     )
     data = out.align(alignment)
-    for tensor, offset in zip(tensors, offsets, strict=True):
-        assert out.cursor == data + offset
-        if tensor.nbytes and tensor.payload is not None:
-            out.stream(tensor.payload)
-            out.align(alignment)
+    out.streams((tensor.payload for tensor in tensors if tensor.payload is not None), alignment)
+    assert out.cursor == data + at
     return out
 
 
@@ -137,20 +134,23 @@ def _type(tensor: Tensor) -> int:
     if wrong:
         raise ContentError(f"gguf: {wrong}")
     dtype, shape = tensor.dtype, tensor.shape
-    what = f"gguf: tensor {tensor.name!r}: {dtype}{list(shape)}"
     if str(dtype) not in TYPE_OF:
-        raise ContentError(f"{what}: {dtype} is not a ggml type")
+        raise ContentError(f"{_what(tensor)}: {dtype} is not a ggml type")
     if tensor.payload is None:
-        raise ContentError(f"{what} is declared without data, which GGUF cannot say")
+        raise ContentError(f"{_what(tensor)} is declared without data, which GGUF cannot say")
     if len(shape) > MAX_DIMS:
-        raise ContentError(f"{what} has {len(shape)} dimensions, more than {MAX_DIMS}")
+        raise ContentError(f"{_what(tensor)} has {len(shape)} dimensions, more than {MAX_DIMS}")
     if any(not 0 <= dim < 1 << 63 for dim in shape):
-        raise ContentError(f"{what}: a dimension does not fit 63 bits")
+        raise ContentError(f"{_what(tensor)}: a dimension does not fit 63 bits")
     if isinstance(dtype, Blocks) and (shape[-1] if shape else 1) % dtype.elements:
-        raise ContentError(f"{what}: rows are not whole blocks of {dtype.elements} elements")
+        raise ContentError(f"{_what(tensor)}: rows are not whole blocks of {dtype.elements} elements")
     if tensor.nbytes != dtype.nbytes(shape):
-        raise ContentError(f"{what} takes {dtype.nbytes(shape)} bytes, not {tensor.nbytes}")
+        raise ContentError(f"{_what(tensor)} takes {dtype.nbytes(shape)} bytes, not {tensor.nbytes}")
     return TYPE_OF[str(dtype)]
+
+
+def _what(tensor: Tensor) -> str:
+    return f"gguf: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
 
 
 def _check_unique(what: str, names: list[str]) -> None:

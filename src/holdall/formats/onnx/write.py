@@ -106,15 +106,18 @@ def _check(tensor: Tensor) -> None:
     wrong = name_breach(tensor.name)
     if wrong:
         raise ContentError(f"onnx: {wrong}")
-    what = f"onnx: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
     if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in CODE_OF:
-        raise ContentError(f"{what}: ONNX has no {tensor.dtype}")
+        raise ContentError(f"{_what(tensor)}: ONNX has no {tensor.dtype}")
     if tensor.payload is None:
-        raise ContentError(f"{what} is declared without data, which ONNX cannot say")
+        raise ContentError(f"{_what(tensor)} is declared without data, which ONNX cannot say")
     if any(not 0 <= size < 1 << 63 for size in tensor.shape):
-        raise ContentError(f"{what}: a dim does not fit 63 bits")
+        raise ContentError(f"{_what(tensor)}: a dim does not fit 63 bits")
     if tensor.nbytes != tensor.dtype.nbytes(tensor.shape):
-        raise ContentError(f"{what} takes {tensor.dtype.nbytes(tensor.shape)} bytes, not {tensor.nbytes}")
+        raise ContentError(f"{_what(tensor)} takes {tensor.dtype.nbytes(tensor.shape)} bytes, not {tensor.nbytes}")
+
+
+def _what(tensor: Tensor) -> str:
+    return f"onnx: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
 
 
 def name_breach(name: str) -> str | None:

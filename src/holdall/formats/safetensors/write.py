@@ -45,7 +45,7 @@ def plan_file(tensors: Iterable[Tensor], entries: Sequence[Entry], options: Mapp
         size = _size(tensor)
         if tensor.name in header:
             raise ContentError(f"safetensors: two tensors are called {tensor.name!r}")
-        header[tensor.name] = {"dtype": _word(tensor), "shape": tensor.shape, "data_offsets": (at, at + size)}
+        header[tensor.name] = _Entry(_word(tensor), tensor.shape, (at, at + size))
         at += size
     text = msgspec.json.encode(header)
     text += b" " * (-(HEADER.size + len(text)) % align)
@@ -53,10 +53,16 @@ def plan_file(tensors: Iterable[Tensor], entries: Sequence[Entry], options: Mapp
         raise ContentError(f"safetensors: a header of {len(text)} bytes is above the {CAP} that readers open")
     out = Plan()
     out.put(HEADER.pack(length=len(text)) + text)
-    for tensor in chosen:
-        if tensor.payload is not None and tensor.payload.size:
-            out.stream(tensor.payload)
+    out.streams((tensor.payload for tensor in chosen if tensor.payload is not None), align=1)
     return out
+
+
+class _Entry(msgspec.Struct, gc=False):
+    """What the header says of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
 
 
 def _word(tensor: Tensor) -> str:
@@ -72,20 +78,23 @@ def _size(tensor: Tensor) -> int:
         raise ContentError(f"safetensors: {wrong}")
     _word(tensor)
     assert isinstance(tensor.dtype, DType)
-    what = f"safetensors: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
     if tensor.payload is None:
-        raise ContentError(f"{what} is declared without data, which safetensors cannot say")
-    product = 1
+        raise ContentError(f"{_what(tensor)} is declared without data, which safetensors cannot say")
+    product, dtype = 1, tensor.dtype
     for dim in tensor.shape:  # as the format's own library does: a 0 that comes too late does not help
         product *= dim
         if not 0 <= product < 1 << 64 or dim >= 1 << 64:
-            raise ContentError(f"{what}: the dims do not multiply within 64 bits")
-    if product * tensor.dtype.bits % 8:
-        raise ContentError(f"{what} takes {product * tensor.dtype.bits} bits, not whole bytes")
-    needed = tensor.dtype.nbytes(tensor.shape)
-    if tensor.nbytes != needed:
-        raise ContentError(f"{what} takes {needed} bytes, not {tensor.nbytes}")
+            raise ContentError(f"{_what(tensor)}: the dims do not multiply within 64 bits")
+    if product * dtype.bits % 8:
+        raise ContentError(f"{_what(tensor)} takes {product * dtype.bits} bits, not whole bytes")
+    needed = product * dtype.bits // 8
+    if tensor.payload.size != needed:
+        raise ContentError(f"{_what(tensor)} takes {needed} bytes, not {tensor.nbytes}")
     return needed
+
+
+def _what(tensor: Tensor) -> str:
+    return f"safetensors: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
 
 
 def _metadata(entries: Sequence[Entry], *, sort: bool) -> dict[str, str]:
