@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -133,26 +132,7 @@ def plan_of(
     """The plan that :func:`save` would carry out."""
     target = registry.by_suffix(path) if format is None else registry.find(format)
     with _no_collection():
-        with _no_collection():
         return target.plan(model_of(content, metadata), target.settings(options))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold the garbage collector back while objects are made by the hundred thousand, none of them in a cycle.
-
-    It would walk all of them again whenever there are a quarter more, which takes longer than making them.
-    """
-    import gc
-
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @contextmanager
