@@ -1,52 +1,91 @@
-"""All benchmarks, one after the other: ``python -m bench [--quick] [NAME ...]``.
+"""Measure holdall and its alternatives side by side: ``python -m bench [--quick] [--only TOPIC ...]``.
 
-Each is a module of its own that prints a table and keeps its figures in ``bench/out/NAME.json``. ``--quick`` measures
-less of everything, in a few minutes, to see that nothing has gone wrong; figures to be quoted come from a full run on
-a machine that does nothing else.
+A full run keeps docs/benchmarks.json and makes docs/benchmarks.md, its plots and the figures in the README from it.
+With --quick, or with some of the topics only, all of that goes to bench/out instead. Files are made under
+HOLDALL_BENCH_DIR, or where temporary files go.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
+import tempfile
 import time
+from pathlib import Path
 
-from bench import page
-
-# Each with what makes it quick.
-BENCHMARKS: dict[str, list[str]] = {
-    "open_many": ["--tensors", "20000", "--gb", "0.2"],
-    "open_safetensors": ["--tensors", "20000", "--rounds", "2"],
-    "open_embd_gptrs": ["--tensors", "20000"],
-    "convert": ["--gb", "0.5", "--rounds", "1"],
-    "diff": ["--gb", "0.5", "--rounds", "1"],
-    "aero": ["--quick"],
-    "ggml": [],
-    "quant": ["--rows", "1024", "--rounds", "2"],
-    "remote": ["--quick"],
-    "embed": ["--rounds", "1"],
-}
+from bench import page, record
+from bench.case import Run
+from bench.cases import TOPICS, cases_of
+from bench.figures import verdicts
+from bench.measure import measure
+from bench.work import ROOT
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="NAME")
-    args = parser.parse_args()
-    failed = []
-    for name in args.names or BENCHMARKS:
-        print(f"\n== {name}", flush=True)
-        began = time.monotonic()
-        ran = subprocess.run([sys.executable, "-m", f"bench.{name}", *(BENCHMARKS[name] if args.quick else [])])
-        print(f"   {time.monotonic() - began:.0f} s", flush=True)
-        if ran.returncode:
-            failed.append(name)
-    if not args.quick and not args.names and not failed:
-        page.write(list(BENCHMARKS))
-    if failed:
-        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    parser.add_argument("--quick", action="store_true", help="less of everything, to see that nothing has gone wrong")
+    parser.add_argument("--only", action="append", choices=list(TOPICS), metavar="TOPIC", help=", ".join(TOPICS))
+    parser.add_argument("--page", action="store_true", help="measure nothing: make the page from the record again")
+    asked = parser.parse_args()
+    if asked.page:
+        page.write(record.read(page.RECORD), ROOT)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="holdall-bench-", dir=os.environ.get("HOLDALL_BENCH_DIR")) as scratch:
+        # Compiled modules are kept, whatever the caller's shell says: starting is not to be what is measured.
+        os.environ |= {"PYTHONPYCACHEPREFIX": f"{scratch}/bytecode", "PYTHONDONTWRITEBYTECODE": ""}
+        found = measure_all(Run(Path(scratch), asked.quick), asked.only or list(TOPICS))
+    full = not asked.quick and asked.only is None
+    where = ROOT if full else ROOT / "bench" / "out"
+    record.write(found, where / "docs" / "benchmarks.json")
+    page.write(found, where)
+    judged = list(verdicts(found))
+    missed = [one for one in judged if not one.holds]
+    for one in [] if asked.quick else missed:  # a quick run is too small to say
+        print(f"missed: {one.title}: {one.contender}: {page.bar_text(one)}")
+    print(f"{len(judged) - len(missed)} of {len(judged)} bars hold; {found.minutes:.1f} minutes; see {where / 'docs'}")
+    return 0
+
+
+def measure_all(run: Run, topics: list[str]) -> record.Record:
+    """Every case of the topics."""
+    began = time.monotonic()
+    machine = record.describe_machine(run.scratch)
+    results = []
+    for number, topic in enumerate(topics, 1):
+        for case in cases_of(topic, run):
+            line = Progress(f"[{number}/{len(topics)} {topic}] {case.title}", began)
+            results.append(record.result_of(topic, case, measure(case, line.show)))
+            line.done()
+    minutes = round((time.monotonic() - began) / 60, 1)
+    libraries = record.library_versions()
+    return record.Record(record.today(), run.quick, machine, libraries, minutes, results, run.skipped)
+
+
+class Progress:
+    """One line on a terminal that changes; elsewhere a line for every case."""
+
+    def __init__(self, title: str, began: float) -> None:
+        self._title, self._began = title, began
+        self._live = sys.stderr.isatty()
+
+    def show(self, step: str) -> None:
+        """What is going on now."""
+        if self._live:
+            self._write(f"\r\033[K{self._stamp()} {self._title}: {step}"[:118])
+
+    def done(self) -> None:
+        """The case is measured."""
+        self._write(f"{chr(13)}\033[K" * self._live + f"{self._stamp()} {self._title}\n")
+
+    def _stamp(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        return f"{minutes:02}:{seconds:02}"
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 if __name__ == "__main__":

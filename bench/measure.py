@@ -1,80 +1,95 @@
-"""What every benchmark here shares: fresh processes, medians, peak memory, a record in JSON."""
+"""Taking turns."""
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-OUT = Path(__file__).resolve().parent / "out"
+from bench.case import Case, Contender
+from bench.work import Sample, Work, in_one_process, run
 
+__all__ = ["PATIENCE", "drop", "files", "measure", "remove", "warm"]
 
-@dataclass
-class Row:
-    """One measured case: seconds of every run, and what else is worth keeping."""
-
-    case: str
-    seconds: list[float] = field(default_factory=list)
-    peak_mb: float | None = None
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    @property
-    def spread(self) -> str:
-        return f"{min(self.seconds):.3g}..{max(self.seconds):.3g}"
+PATIENCE = 20.0  # seconds that the turns of one contender may take together; the first is always had
 
 
-def in_fresh_process(code: str, *arguments: str) -> dict[str, Any]:
-    """Run ``code`` in a new interpreter. It prints JSON; its peak resident memory is added as ``peak_mb``."""
-    epilogue = (
-        "\nimport json as _json\n"
-        "_peak = next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
-        "print(_json.dumps({**result, 'peak_mb': _peak / 1024}))\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code + epilogue, *arguments], capture_output=True, text=True, env={**os.environ}
-    )
-    if ran.returncode:
-        raise RuntimeError(f"a benchmark process failed:\n{ran.stderr}")
-    return json.loads(ran.stdout.splitlines()[-1])
+def measure(case: Case, progress: Callable[[str], None]) -> dict[str, list[Sample]]:
+    """The samples of every contender, by name, all of them in turn so that a slow spell meets all."""
+    names = [one.name for one in case.contenders]
+    assert len(set(names)) == len(names), f"{case.title}: two contenders of one name"
+    found = _alone(case, progress) if case.alone else _together(case, progress)
+    agreed = {name: sample.kept["same"] for name, all in found.items() for sample in all if "same" in sample.kept}
+    if len(set(map(repr, agreed.values()))) > 1:
+        raise RuntimeError(f"{case.title}: not the same work: {agreed}")
+    return found
 
 
-def timed(command: Sequence[str]) -> float:
-    """Seconds of an external command."""
-    began = time.perf_counter()
-    subprocess.run(command, check=True)
-    return time.perf_counter() - began
+def _alone(case: Case, progress: Callable[[str], None]) -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = {one.name: [] for one in case.contenders}
+    for number in range(case.rounds):
+        for one in case.contenders:
+            spent = sum(sample.seconds for sample in found[one.name])
+            if number and spent * (number + 1) / number > PATIENCE:
+                continue
+            progress(f"round {number + 1} of {case.rounds}: {one.name}")
+            for path in case.cold:
+                drop(path)
+            found[one.name].append(run(one.job))
+            _clear(one, case)
+    return found
 
 
-def interleaved(cases: dict[str, Callable[[], float | dict[str, Any]]], rounds: int) -> dict[str, Row]:
-    """Every case once a round, so that a slow spell of the machine meets all of them."""
-    rows = {name: Row(name) for name in cases}
-    for _ in range(rounds):
-        for name, run in cases.items():
-            found = run()
-            if isinstance(found, dict):
-                rows[name].seconds.append(found["seconds"])
-                rows[name].peak_mb = max(rows[name].peak_mb or 0, found["peak_mb"])
-            else:
-                rows[name].seconds.append(found)
-    return rows
+def _together(case: Case, progress: Callable[[str], None]) -> dict[str, list[Sample]]:
+    progress(f"{case.rounds} rounds of {len(case.contenders)}")
+    works = [one.job for one in case.contenders if isinstance(one.job, Work)]
+    assert len(works) == len(case.contenders), "commands have processes of their own"
+    samples = in_one_process(works, case.rounds)
+    return {one.name: of_one for one, of_one in zip(case.contenders, samples, strict=True)}
 
 
-def record(name: str, rows: list[dict[str, Any]]) -> None:
-    """Keep the figures in ``bench/out`` and print them as a table."""
-    OUT.mkdir(exist_ok=True)
-    (OUT / f"{name}.json").write_text(json.dumps(rows, indent=1))
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = [columns, *([str(row.get(key, "")) for key in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+def _clear(one: Contender, case: Case) -> None:
+    """Remove what was written, which also forgets its unwritten pages; it has to be there and whole."""
+    if one.leaves is None:
+        return
+    written = sum(path.stat().st_size for path in files(one.leaves))
+    least = one.least or (one.size or case.size or 1) * 0.99
+    if written < least:
+        raise RuntimeError(f"{case.title}: {one.name} wrote {written} bytes, not {least:.0f}")
+    remove(one.leaves)
+
+
+def files(path: Path) -> list[Path]:
+    """A file, or those of a folder."""
+    return [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+
+
+def remove(path: Path) -> None:
+    """A file or a folder that may be there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def drop(path: Path) -> None:
+    """Have no page of a file, or of those in a folder, in memory."""
+    for one in files(path):
+        fd = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(fd)  # only clean pages can be dropped
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+def warm(paths: Iterable[Path]) -> None:
+    """Have all pages of the files in memory, and written, so that no turn meets the disk."""
+    piece = bytearray(4 << 20)
+    for path in paths:
+        for one in files(path):
+            with one.open("rb", buffering=0) as file:
+                os.fsync(file.fileno())
+                while file.readinto(piece):
+                    pass

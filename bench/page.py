@@ -1,57 +1,254 @@
-"""The figures of the last full run as a page: docs/benchmarks.md."""
+"""docs/benchmarks.md, its plots and the README's figures, all made from a record.
+
+What people write on those pages stays: only what stands between two marks is made here.
+"""
 
 from __future__ import annotations
 
-import ast
-import json
-import os
-import platform
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from bench.measure import OUT
+from bench.cases import TOPICS
+from bench.figures import Verdict, median, speed_ratio, throughput, verdicts
+from bench.plots import PLOTS, draw_all
+from bench.record import Line, Record, Result
+from bench.work import ROOT
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+__all__ = ["PAGE", "RECORD", "bar_text", "filled", "generated", "readme", "write"]
 
-METHOD = """# Benchmarks
+PAGE = ROOT / "docs" / "benchmarks.md"
+RECORD = ROOT / "docs" / "benchmarks.json"
+BEGIN, END = "<!-- made by make bench: begin -->", "<!-- made by make bench: end -->"
+README_PLOT = "open-tensors"
 
-`make bench` measures holdall beside what a user could pick instead, in one run on one machine. Cases are interleaved,
-so that a slow spell meets all of them; where memory or start-up matters each runs in a fresh process, whose peak
-resident memory (VmHWM) is kept. Figures are medians, with the fastest and slowest run beside them. Ratios travel
-between machines, seconds do not. `make bench QUICK=1` measures less of everything, to see that nothing has gone wrong;
-it does not write this page.
+# The rows of the README: topic, words of the case, of the contender and of what it is beside. Of the bars that have
+# them all, the one nearest to failing is shown.
+README_ROWS = (
+    ("open", ", each format", "holdall: ", "safe_open"),
+    ("open", "small and a large", "GB", ""),
+    ("read", "arrays of their own", ": safetensors", "load_file"),
+    ("read", "as views", ": safetensors", "memmap"),
+    ("save", "without fsync", "holdall: safetensors", "save_file"),
+    ("save", "without fsync", "holdall: aero", "save_file"),
+    ("convert", "5 GB, hf, without", "hf →", "cp"),
+    ("convert", "5 GB, aero, without", "→ aero", "cp"),
+    ("verify", "CRC-32", "holdall: embd", "zlib"),
+    ("verify", "shard hashes", "holdall: aero", "BLAKE3"),
+    ("quant", "Quantize a matrix", "reference q4", "gguf-py"),
+    ("start", "info", "info: safetensors", "numpy"),
+)
+UNMEASURED = "No full run is kept yet: `make bench` makes one, and fills in its figures here."
 
-The figures below are from full runs on one machine that did nothing else: {machine}.
-"""
+
+def write(record: Record, root: Path) -> None:
+    """The page and its plots under ``root``; the README too where it is that of the project."""
+    docs = root / "docs"
+    plots = docs / "plots"
+    plots.mkdir(parents=True, exist_ok=True)
+    drawn = draw_all(record)
+    for name in PLOTS:
+        if name in drawn:
+            (plots / f"{name}.svg").write_text(drawn[name])
+        else:
+            (plots / f"{name}.svg").unlink(missing_ok=True)
+    target = docs / "benchmarks.md"
+    target.write_text(filled(PAGE.read_text(), generated(record)))
+    if root == ROOT:
+        page = ROOT / "README.md"
+        page.write_text(filled(page.read_text(), readme(record)))
 
 
-def _machine() -> str:
-    cores = os.cpu_count()
-    return f"{cores} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+def filled(page: str, made: str) -> str:
+    """``page`` with what stands between the marks replaced."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{made.strip()}\n\n{END}{after}"
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def generated(record: Record) -> str:
+    """All that the page has from the record."""
+    return "\n".join([*_about(record), *_bars(record), *_plots(record), *_cases(record)])
+
+
+def _about(record: Record) -> Iterator[str]:
+    libraries = ", ".join(f"{name} {version}" for name, version in record.libraries.items())
+    if record.quick:
+        yield from ["**These are the figures of a quick run, which say little:** sizes are small and turns few.", ""]
+    yield f"Measured in {record.minutes:g} minutes on {record.date}: {_machine(record)}."
+    yield f"Libraries: {libraries}."
+    yield ""
+
+
+def _machine(record: Record) -> str:
+    rest = [value for what, value in record.machine.items() if what not in ("CPU", "cores", "memory", "Python")]
+    words = "{CPU}, {cores} cores, {memory} of memory".format(**record.machine)
+    return ", ".join([words, *rest, f"Python {record.machine['Python']}"])
+
+
+def _bars(record: Record) -> Iterator[str]:
+    judged = list(verdicts(record))
+    missed = [one for one in judged if not one.holds]
+    yield "## Bars"
+    yield ""
+    yield f"{len(judged) - len(missed)} of {len(judged)} hold."
+    yield ""
+    yield from _table(
+        ["", "what", "by", "figure", "bar", "holds"],
+        (
+            [TOPICS[one.topic], one.title, one.contender, _figure(one), _limit(one), "yes" if one.holds else "**no**"]
+            for one in judged
+        ),
+    )
+    yield ""
+    notes = [f"- {one.title}: {one.contender}: {bar_text(one)}. {one.bar.note}".rstrip() for one in missed]
+    if notes:
+        yield from ["### Bars that are missed", "", *notes, ""]
+    if record.skipped:
+        yield from ["### Not measured", "", *(f"- {why}" for why in record.skipped), ""]
+
+
+def bar_text(one: Verdict) -> str:
+    """A bar and its figure in words."""
+    return f"{_figure(one)}, where the bar is {_limit(one)}"
+
+
+def _figure(one: Verdict) -> str:
+    match one.bar.kind:
+        case "time":
+            return f"{_number(one.figure)} × the time of {one.bar.of}"
+        case "speed":
+            return f"{_number(one.figure)} × the speed of {one.bar.of}"
+        case "seconds":
+            return _time(one.figure)
+        case "memory":
+            return f"{one.figure:.0f} MB resident"
+
+
+def _limit(one: Verdict) -> str:
+    match one.bar.kind:
+        case "time":
+            return f"≤ {one.bar.limit:g}"
+        case "speed":
+            return f"≥ {one.bar.limit:g}"
+        case "seconds":
+            return f"< {_time(one.bar.limit)}"
+        case "memory":
+            return f"< {one.bar.limit:g} MB"
+
+
+def _plots(record: Record) -> Iterator[str]:
+    yield from ["## Growth", ""]
+    for name in draw_all(record):
+        yield from [f"![{PLOTS[name].title}](plots/{name}.svg)", ""]
+
+
+def _cases(record: Record) -> Iterator[str]:
+    for topic, heading in TOPICS.items():
+        results = [result for result in record.results if result.topic == topic]
+        if results:
+            yield from [f"## {heading}", ""]
+        for result in results:
+            yield from [f"### {result.title}", ""]
+            yield from [result.says, ""] if result.says else []
+            yield from _case(result)
+            yield ""
+
+
+def _case(result: Result) -> Iterator[str]:
+    beside, limit = result.line(result.beside), result.line(result.limit)
+    columns = ["by", "median", "fastest … slowest"]
+    sized = any(line.size for line in result.lines)
+    kept = list(dict.fromkeys(key for line in result.lines for key in line.kept))
+    columns += [{"bytes": "GB/s", "values": "values/s", "texts": "texts/s"}[result.unit]] if sized else []
+    columns += [f"speed / {result.beside}"] if beside else []
+    columns += [f"speed / {result.limit}"] if limit and result.limit != result.beside else []
+    columns += ["peak MB", "faults minor, major", *kept]
+    yield from _table(columns, (_row(line, result, sized, kept) for line in result.lines))
+
+
+def _row(line: Line, result: Result, sized: bool, kept: list[str]) -> Iterator[str]:
+    yield line.name
+    yield _time(median(line))
+    yield f"{_time(min(line.seconds))} … {_time(max(line.seconds))}"
+    if sized:
+        speed = throughput(line)
+        scale = 1e9 if result.unit == "bytes" else 1
+        yield f"{speed / scale:.3g}" if speed else ""
+    others = dict.fromkeys((result.beside, result.limit))
+    for other in (result.line(name) for name in others):
+        if other is not None:
+            yield _number(speed_ratio(line, other))
+    yield f"{line.peak_mb:.0f}"
+    yield f"{line.minor:,}, {line.major:,}"
+    for key in kept:
+        yield str(line.kept.get(key, ""))
+
+
+def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(columns) + " |"
+    yield "|---" * len(columns) + "|"
     for row in rows:
-        cells = (str(row.get(key, "")).replace("|", "\\|") for key in columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
-def write(names: list[str]) -> None:
-    """Write the page from what each benchmark in ``names`` left in ``bench/out``."""
-    lines = [METHOD.format(machine=_machine())]
-    for name in names:
-        doc = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text())) or name
-        for record in sorted(OUT.glob("*.json")):
-            if record.stem.replace("-", "_").split(".")[0] in _records(name):
-                lines += [f"## {doc.splitlines()[0].rstrip('.')}", "", f"`python -m bench.{name}`", ""]
-                lines += [*_table(json.loads(record.read_text())), ""]
-    PAGE.write_text("\n".join(lines))
+def _number(value: float) -> str:
+    """Three digits, never in powers of ten.
+
+    >>> _number(0.01234), _number(12345.0), _number(1.5)
+    ('0.0123', '12,300', '1.5')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 1000 else f"{rounded:.10g}"
 
 
-def _records(name: str) -> tuple[str, ...]:
-    """The records that a benchmark keeps: its own name, and for one that keeps two, the other."""
-    return (name, "gguf_open") if name == "ggml" else (name,)
+def _time(seconds: float) -> str:
+    """Seconds with three digits.
+
+    >>> _time(0.01234), _time(12.0), _time(0.0000005)
+    ('12.3 ms', '12 s', '0.5 µs')
+    """
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= factor:
+            return f"{_number(seconds / factor)} {unit}"
+    return f"{_number(seconds / 1e-6)} µs"
+
+
+# -- the README -------------------------------------------------------------------------------------------------------
+
+
+def readme(record: Record) -> str:
+    """The main figures of a full run, and one plot."""
+    if record.quick:
+        return UNMEASURED
+    judged = list(verdicts(record))
+    rows = []
+    for topic, case, contender, of in README_ROWS:
+        asked = [
+            one
+            for one in judged
+            if one.topic == topic and case in one.title and contender in one.contender and of in one.bar.of
+            if one.bar.kind != "memory" and bool(one.bar.of) == bool(of)
+        ]
+        if asked:
+            worst = max(asked, key=_closeness)
+            others = f", nearest to its bar of {len(asked)}" if len(asked) > 1 else ""
+            rows.append([worst.title, worst.contender + others, _figure(worst), _limit(worst)])
+    lines = [*_table(["", "by", "figure", "bar"], rows), ""]
+    if any(README_PLOT in result.plots for result in record.results):
+        lines += [f"![{PLOTS[README_PLOT].title}](docs/plots/{README_PLOT}.svg)", ""]
+    held = sum(one.holds for one in judged)
+    lines.append(
+        f"{held} of {len(judged)} bars hold in the run of {record.date} on {_machine(record)};\n"
+        "[docs/benchmarks.md](docs/benchmarks.md) has them all, and how they were measured."
+    )
+    return "\n".join(lines)
+
+
+def _closeness(one: Verdict) -> float:
+    """How near to failing: above 1 it has failed."""
+    return one.bar.limit / one.figure if one.bar.kind == "speed" else one.figure / one.bar.limit

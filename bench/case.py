@@ -1,0 +1,107 @@
+"""What runs in turns with what, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from bench.work import Job
+
+__all__ = ["Bar", "Case", "Contender", "Run", "at_least", "at_most", "megabytes", "seconds"]
+
+Kind = Literal["time", "speed", "seconds", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a contender has to reach, by itself or beside another of the same case. Made by the functions below."""
+
+    kind: Kind
+    limit: float
+    of: str = ""
+    note: str = ""  # shown where the bar is missed: what the limit is, and how that was found
+
+
+def at_most(ratio: float, of: str, note: str = "") -> Bar:
+    """No more than ``ratio`` times the time of ``of``."""
+    return Bar("time", ratio, of, note)
+
+
+def at_least(ratio: float, of: str, note: str = "") -> Bar:
+    """No less than ``ratio`` times the speed of ``of``."""
+    return Bar("speed", ratio, of, note)
+
+
+def seconds(below: float, note: str = "") -> Bar:
+    """Less than so many seconds."""
+    return Bar("seconds", below, note=note)
+
+
+def megabytes(below: float, note: str = "") -> Bar:
+    """A peak of resident memory below so many megabytes."""
+    return Bar("memory", below, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One of those that take turns. ``leaves`` is what it writes, removed after every turn."""
+
+    name: str
+    job: Job
+    bars: Sequence[Bar] = ()
+    size: int | None = None  # bytes that a turn moves, where they are not those of the case
+    leaves: Path | None = None
+    least: int | None = None  # bytes of what it leaves, where they are fewer than the size
+    series: str = ""  # the line of a plot, and where on it
+    x: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Contenders that do the same work in turns.
+
+    ``beside`` is the alternative and ``limit`` the physical limit, by name: every contender's ratio to both is shown.
+    ``alone`` gives every turn a fresh process; otherwise all turns are in one. ``cold`` files are dropped from the page
+    cache before every turn.
+    """
+
+    title: str
+    contenders: Sequence[Contender]
+    rounds: int
+    beside: str = ""
+    limit: str = ""
+    size: int | None = None
+    unit: str = "bytes"  # what size counts: bytes, values, texts
+    alone: bool = True
+    cold: Sequence[Path] = ()
+    plots: Sequence[str] = ()
+    says: str = ""  # a sentence under the title
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How much is measured, and where there is room for it."""
+
+    scratch: Path
+    quick: bool = False
+    skipped: list[str] = field(default_factory=list)  # what could not be measured, and why
+
+    def pick(self, full: int, quick: int) -> int:
+        """A size, or a number of rounds."""
+        return quick if self.quick else full
+
+    @contextmanager
+    def folder(self, needs: int) -> Iterator[Path]:
+        """A folder for files of so many bytes in all, removed at the end."""
+        import shutil
+
+        free = shutil.disk_usage(self.scratch).free
+        if free < needs * 1.1:
+            need = f"{needs * 1.1 / 1e9:.1f} GB are needed under {self.scratch} and {free / 1e9:.1f} are free"
+            raise RuntimeError(f"{need}: set HOLDALL_BENCH_DIR to a folder on a larger disk")
+        with TemporaryDirectory(dir=self.scratch) as name:
+            yield Path(name)

@@ -1,0 +1,31 @@
+"""The topics, in the order of the page. Each module has ``cases(run)``, which makes files and yields cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+from bench.case import Case, Run
+
+__all__ = ["TOPICS", "cases_of"]
+
+TOPICS = {
+    "open": "Opening and listing",
+    "read": "Reading all tensors",
+    "save": "Saving",
+    "convert": "Converting",
+    "verify": "Verifying",
+    "diff": "Comparing two files",
+    "kernels": "Small types",
+    "quant": "Quantizing",
+    "ggml": "Decoding ggml blocks",
+    "start": "The command line",
+    "remote": "Reading from S3",
+    "embed": "Sentences to vectors",
+}
+
+
+def cases_of(topic: str, run: Run) -> Iterator[Case]:
+    """The cases of a topic; its files are there while they are measured."""
+    cases: Callable[[Run], Iterator[Case]] = import_module(f"bench.cases.{topic}").cases
+    return cases(run)

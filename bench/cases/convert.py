@@ -1,0 +1,137 @@
+"""Converting without changing a value, beside ``cp`` of the same bytes: a star through safetensors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.case import Bar, Case, Contender, Run, at_least, megabytes
+from bench.cases.save import synced
+from bench.content import FORMATS, HASHES, make, path_of, small_file
+from bench.hashes import beside, hash_file
+from bench.measure import drop, remove, warm
+from bench.work import Action, work
+
+CP = "cp"
+MEMORY = 300
+LARGE = {"hf": (False, True), "oinf": (False,), "aero": (False,)}  # at the large size too, and whether with fsync
+
+# -- works ------------------------------------------------------------------------------------------------------------
+
+
+def holdall_converts(source: str, target: str, format: str, fsync: bool, small: str) -> Action:
+    import holdall
+
+    with TemporaryDirectory(dir=Path(target).parent) as folder:
+        holdall.convert(small, f"{folder}/rehearsal", format=format, fsync=False)
+
+    def action() -> None:
+        report = holdall.convert(source, target, format=format, fsync=fsync)
+        assert report.lossless, report.losses
+
+    return action
+
+
+def file_is_copied(source: str, target: str, fsync: bool) -> Action:
+    return lambda: _copy(source, target, fsync)
+
+
+def file_is_copied_and_hashed(source: str, target: str, fsync: bool, kinds: list[str]) -> Action:
+    """``cp``, and at the same time in another process the hashes that the format has, over reads."""
+    return lambda: beside(lambda: hash_file(source, kinds), lambda: _copy(source, target, fsync))
+
+
+def _copy(source: str, target: str, fsync: bool) -> None:
+    subprocess.run(["cp", "-r", "--reflink=never", source, target], check=True)
+    synced(target, fsync)
+
+
+def file_is_loaded_and_saved(source: str, target: str) -> Action:
+    """What people write by hand."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    return lambda: np.savez(target, **load_file(source))  # type: ignore[arg-type]  # arrays by name, which may be any
+
+
+# -- cases ------------------------------------------------------------------------------------------------------------
+
+
+def cases(run: Run) -> Iterator[Case]:
+    """Each format both ways at 1 GB; a few of them at 5 GB, with fsync too; safetensors from small to large."""
+    size = run.pick(10**9, 3 * 10**7)
+    with run.folder(5 * size) as folder:
+        hub = make(folder / "hub.safetensors", "safetensors", size)
+        drop(hub)
+        for format in FORMATS:
+            if format != "safetensors":
+                yield star(folder, hub, format, size, run.pick(2, 1), fsync=False)
+    if not run.quick:
+        yield from large(run, 5 * 10**9)
+    yield from growing(run)
+
+
+def large(run: Run, size: int) -> Iterator[Case]:
+    with run.folder(4 * size) as folder:
+        hub = make(folder / "hub.safetensors", "safetensors", size)
+        drop(hub)
+        for format, policies in LARGE.items():
+            for fsync in policies:
+                yield star(folder, hub, format, size, 3, fsync)
+
+
+def star(folder: Path, hub: Path, format: str, size: int, rounds: int, fsync: bool) -> Case:
+    """From safetensors to the format and back, beside a copy, and one with the format's hashes."""
+    source = path_of(folder, "from", format)
+    if not source.exists():
+        for old in folder.glob("from*"):
+            remove(old)
+        make(source, format, size)
+        drop(source)
+    warm([hub, source])
+    there, back, copied = path_of(folder, "to", format), folder / "to.safetensors", folder / "copied"
+    kinds = HASHES.get(format, ())
+    hashed = f"{CP} beside {' and '.join(kinds)}"
+    lines = [Contender(CP, work(file_is_copied, str(hub), str(copied), fsync), leaves=copied)]
+    if kinds:
+        job = work(file_is_copied_and_hashed, str(hub), str(copied), fsync, list(kinds))
+        lines.append(Contender(hashed, job, leaves=copied))
+    small = {kind: small_file(folder.parent, kind) for kind in ("safetensors", format)}
+    for name, start, end, kind, bar in (
+        (f"safetensors → {format}", hub, there, format, at_least(0.8, hashed if kinds else CP)),
+        (f"{format} → safetensors", source, back, "safetensors", at_least(0.8, CP)),
+    ):
+        bars: list[Bar] = [bar, megabytes(MEMORY)]
+        rehearsal = small["safetensors" if start == hub else format]
+        job = work(holdall_converts, str(start), str(end), kind, fsync, rehearsal)
+        lines.append(Contender(name, job, bars, leaves=end))
+    title = f"Convert {size / 1e9:g} GB, {format}, {'with' if fsync else 'without'} fsync"
+    return Case(title, lines, rounds, CP, CP, size)
+
+
+def growing(run: Run) -> Iterator[Case]:
+    room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for size in [10**6, 10**7] if run.quick else [10**6, 10**7, 10**8, 10**9, 10**10]:
+        with run.folder(3 * size) as folder:
+            hub = make(folder / "hub.safetensors", "safetensors", size)
+            drop(hub)
+            warm([hub])
+            targets = {"oinf": folder / "to.oinf", "aero": folder / "to.aero"}
+            copied, small = folder / "copied", small_file(run.scratch, "safetensors")
+            lines = [
+                Contender(CP, work(file_is_copied, str(hub), str(copied), False), leaves=copied, series=CP, x=size)
+            ]
+            for format, target in targets.items():
+                job = work(holdall_converts, str(hub), str(target), format, False, small)
+                name = f"holdall: to {format}"
+                lines.append(Contender(name, job, [megabytes(MEMORY)], leaves=target, series=name, x=size))
+            if 3.5 * size < room:
+                name, target = "load_file, numpy.savez", folder / "by-hand.npz"
+                job = work(file_is_loaded_and_saved, str(hub), str(target))
+                lines.append(Contender(name, job, leaves=target, series=name, x=size))
+            title = f"Convert {size / 1e6:,.0f} MB from safetensors"
+            rounds = 1 if size > 10**9 else run.pick(3, 1)
+            yield Case(title, lines, rounds, CP, CP, size, plots=["convert-size", "convert-memory"])

@@ -1,0 +1,82 @@
+"""Medians, ratios, and whether a bar holds: all numbers on the page are made here, from the record."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench.case import Bar
+from bench.record import Line, Record, Result
+
+__all__ = ["Verdict", "speed_ratio", "throughput", "time_ratio", "verdicts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A bar, the figure that was found, and whether it holds."""
+
+    topic: str
+    title: str
+    contender: str
+    bar: Bar
+    figure: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is on the right side."""
+        if self.bar.kind == "speed":
+            return self.figure >= self.bar.limit
+        return self.figure <= self.bar.limit
+
+
+def median(line: Line) -> float:
+    """Seconds of a turn."""
+    return statistics.median(line.seconds)
+
+
+def time_ratio(line: Line, other: Line) -> float:
+    """How many times as long as ``other``: the median of the ratios of each round.
+
+    Turns of one round are neighbours in time, so that a slow spell of the machine is in both sides of a ratio.
+
+    >>> slow, fast = (Line("", seconds, 0, 0, 0) for seconds in ([2.0, 20.0, 2.2], [1.0, 10.0, 1.0]))
+    >>> time_ratio(slow, fast)
+    2.0
+    """
+    return statistics.median(mine / its for mine, its in zip(line.seconds, other.seconds, strict=False))
+
+
+def speed_ratio(line: Line, other: Line) -> float:
+    """How many times as fast as ``other``, in what each of them moves."""
+    scale = (line.size or 1) / (other.size or 1) if line.size and other.size else 1
+    return scale / time_ratio(line, other)
+
+
+def throughput(line: Line) -> float | None:
+    """Units a second, where a turn has a size."""
+    return line.size / median(line) if line.size else None
+
+
+def figure_of(bar: Bar, line: Line, result: Result) -> float | None:
+    """The number that a bar is held against; None where what it is measured beside was not."""
+    match bar.kind:
+        case "seconds":
+            return median(line)
+        case "memory":
+            return line.peak_mb
+        case "time" | "speed":
+            other = result.line(bar.of)
+            if other is None:
+                return None
+            return time_ratio(line, other) if bar.kind == "time" else speed_ratio(line, other)
+
+
+def verdicts(record: Record) -> Iterator[Verdict]:
+    """Every bar of a run."""
+    for result in record.results:
+        for line in result.lines:
+            for bar in line.bars:
+                figure = figure_of(bar, line, result)
+                if figure is not None:
+                    yield Verdict(result.topic, result.title, line.name, bar, figure)
