@@ -42,8 +42,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+# make bench, which writes docs/benchmarks.md; make bench QUICK=1 and make bench ONLY="open save", which do not.
+bench: $(VENV)/.bench
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY))
 
 # make fuzz FORMAT=oinf TIME=60; corpora, findings and records are kept in .fuzz
 FORMAT ?= oinf
