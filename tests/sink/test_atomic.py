@@ -43,24 +43,6 @@ def test_an_error_leaves_the_old_file_and_no_part(tmp_path, error, size):
     assert os.listdir(tmp_path) == ["m"]
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace", "pwrite"])
-def test_a_failing_disk(tmp_path, monkeypatch, call):
-    path = tmp_path / "m"
-    path.write_bytes(b"old")
-    plan = Plan()
-    plan.put(b"new")
-
-    def fail(*arguments):
-        raise OSError(errno.ENOSPC, "no space")
-
-    monkeypatch.setattr(os, call, fail)
-    with pytest.raises(OSError, match="no space"):
-        write_file(path, plan)
-    monkeypatch.undo()
-    assert os.listdir(tmp_path) == ["m"]
-    assert path.read_bytes() == b"old"
-
-
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path, monkeypatch):
     usage = type("usage", (), {"free": 10})
     monkeypatch.setattr(sink.shutil, "disk_usage", lambda folder: usage)

@@ -6,8 +6,13 @@ import contextlib
 import errno
 import os
 import stat
+from functools import partial
 
-__all__ = ["Output", "blamed"]
+from holdall.source.descriptors import with_room
+
+__all__ = ["NEW", "Output", "blamed", "opened"]
+
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # a file that nobody else has made
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what another way of writing would meet as well
 
@@ -62,7 +67,9 @@ class Output:
         try:
             if fsync:
                 os.fsync(self.fd)
-            os.close(os.dup(self.fd))  # network file systems say at a close that there was no room
+            os.close(
+                with_room(self.name, partial(os.dup, self.fd))
+            )  # network file systems say at a close that there was no room
             return os.fstat(self.fd).st_size
         except OSError as error:
             raise blamed(error, self.name) from error
@@ -73,6 +80,11 @@ class Output:
     def __exit__(self, *problem: object) -> None:
         with contextlib.suppress(OSError):  # there is none that finish() has not heard of
             os.close(self.fd)
+
+
+def opened(path: str | os.PathLike[str], flags: int) -> int:
+    """``os.open``, for which sources that are not in use are closed where the process has too many files open."""
+    return with_room(os.fspath(path), partial(os.open, path, flags, 0o666))
 
 
 def blamed(error: OSError, name: str | os.PathLike[str]) -> OSError:

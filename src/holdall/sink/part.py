@@ -17,16 +17,16 @@ import stat
 from itertools import count
 from pathlib import Path
 
-from holdall.sink.output import Output, blamed
+from holdall.sink.output import NEW, Output, blamed, opened
 
 __all__ = ["SUFFIX", "Part", "sync_folder"]
 
 SUFFIX = ".holdall.part"
 _LOOKED_AT = 4  # numbers at which parts of dead writers are looked for
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _LEFT = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_IN_THE_WAY = (errno.ELOOP, errno.ENXIO, errno.EACCES)  # a link, a socket, a file of somebody else
 _NOT_SYNCED = (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES)
 
 
@@ -59,6 +59,8 @@ class Part:
         try:
             os.replace(self.path, self.target)
         except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody was faster
+                raise FileExistsError(errno.EEXIST, "exists already: name a new folder", self.name) from error
             raise blamed(error, self.name) from error
         self._there = False
 
@@ -70,7 +72,8 @@ class Part:
             if self._there:
                 _remove(self.path)
             elif problem is not None:  # an interrupt may have come after it was made and before we knew
-                _vacant(self.path)
+                with contextlib.suppress(OSError):
+                    _vacant(self.path)
         finally:
             self._close()  # not before: with it goes the lock
 
@@ -85,13 +88,14 @@ class Part:
         for number in count():
             if self._there and number >= _LOOKED_AT:
                 return
-            path = _part_name(self.target, number)
-            if _vacant(path) and not self._there:
-                try:
+            path, found = _part_name(self.target, number), self._there
+            try:
+                if _vacant(path) and not found:
                     self._claim(path, folder)
-                except FileExistsError:  # somebody was faster
-                    continue
-                except OSError as error:
+            except FileExistsError:  # somebody was faster
+                continue
+            except OSError as error:
+                if not found:
                     raise blamed(error, self.name) from error
 
     def _claim(self, path: Path, folder: bool) -> None:
@@ -101,9 +105,9 @@ class Part:
             path.mkdir()
             self._there = True
             with contextlib.suppress(FileNotFoundError):
-                self._fd = os.open(path, _FOLDER)
+                self._fd = opened(path, _FOLDER)
         else:
-            self._fd = os.open(path, _NEW, 0o666)
+            self._fd = opened(path, NEW)
             self._there = True
         if self._fd is None or _locked(self._fd) is False or not _is(path, self._fd):
             self._there = False
@@ -118,11 +122,13 @@ def _part_name(target: Path, number: int) -> Path:
 def _vacant(path: Path) -> bool:
     """True when nothing has this name, be it that what a dead writer left there was removed now."""
     try:
-        fd = os.open(path, _LEFT)
+        fd = opened(path, _LEFT)
     except FileNotFoundError:
         return True
-    except OSError:  # a link, or not for us to open
-        return False
+    except OSError as error:
+        if error.errno in _IN_THE_WAY and os.path.lexists(path):
+            return False
+        raise
     try:
         kind = os.fstat(fd).st_mode
         ours = stat.S_ISREG(kind) or stat.S_ISDIR(kind)
@@ -169,7 +175,7 @@ def _remove(path: Path) -> None:
 def sync_folder(folder: Path, name: str | os.PathLike[str]) -> None:
     """Have the names in ``folder`` on the disk; where folders cannot be synced there is nothing to wait for."""
     try:
-        fd = os.open(folder, _FOLDER)
+        fd = opened(folder, _FOLDER)
         try:
             os.fsync(fd)
         finally:
