@@ -73,6 +73,8 @@ def name_breach(name: str) -> str | None:
     >>> name_breach("layers/0.npy"), name_breach("../x")
     (None, "'../x' is not a plain relative path")
     """
+    if len(name) < 0xFF00 and name.isascii() and _PLAIN.fullmatch(f"{name}\n"):
+        return None
     try:
         if len(name.encode()) > 0xFF00:
             return f"a name of {len(name.encode())} bytes is too long for a zip"

@@ -7,7 +7,7 @@ from typing import Final
 from holdall.check import Rule
 from holdall.layout import U16, U32, U64, Layout, blob
 
-__all__ = ["CENTRAL", "END", "END64", "LOCAL", "LOCATOR", "RULES"]
+__all__ = ["CENTRAL", "CENTRAL_FRONT", "END", "END64", "LOCAL", "LOCAL_FRONT", "LOCATOR", "RULES"]
 
 LOCAL: Final = Layout(
     "local header", signature=U32, version=U16, flags=U16, method=U16, time=U16, date=U16, crc=U32, stored=U32,
@@ -17,6 +17,10 @@ CENTRAL: Final = Layout(
     "central directory", signature=U32, made_by=U16, version=U16, flags=U16, method=U16, time=U16, date=U16, crc=U32,
     stored=U32, size=U32, name_size=U16, extra_size=U16, comment_size=U16, disk=U16, internal=U16, external=U32,
     offset=U32, name=blob("name_size"), extra=blob("extra_size"), comment=blob("comment_size"),
+)  # fmt: skip
+LOCAL_FRONT: Final = Layout("local header", **{name: row for name, row in LOCAL.fields.items() if row.kind == "int"})
+CENTRAL_FRONT: Final = Layout(
+    "central directory", **{name: row for name, row in CENTRAL.fields.items() if row.kind == "int"}
 )  # fmt: skip
 END: Final = Layout(
     "end of directory", signature=U32, disk=U16, first_disk=U16, here=U16, count=U16, size=U32, offset=U32,

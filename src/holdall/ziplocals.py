@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import numpy as np
 
 from holdall.check import Check
-from holdall.layout import Layout
 from holdall.zipdirectory import Directory, gather
 from holdall.ziplayout import (
     AGREE,
@@ -22,6 +21,7 @@ from holdall.ziplayout import (
     DESCRIPTOR,
     ENCRYPTED_FLAGS,
     LOCAL,
+    LOCAL_FRONT,
     LOCAL_HEADER,
     LOCAL_SIGNATURE,
     OVERLAP,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Look", "find_data"]
 
-_FRONT = Layout("local header", **{name: field for name, field in LOCAL.fields.items() if field.kind == "int"})
 _DESCRIPTOR = 24  # bytes at most, of what follows the data where sizes are not known before it
 _GAP = 4096  # bytes between two headers that are read along
 _PIECE = 1 << 20  # bytes of one read of headers, about
@@ -73,7 +72,7 @@ def find_data(
     described, lengths = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for batch in _batches(source, *spans):
         rows = order[batch.first : batch.first + len(batch.at)]
-        front = gather(batch.data, _FRONT.dtype, batch.at)
+        front = gather(batch.data, LOCAL_FRONT.dtype, batch.at)
         size = np.uint64(LOCAL.min_size) + front["name_size"].astype(np.uint64) + front["extra_size"].astype(np.uint64)
         data_start = offsets[rows] + size
         stops = data_start + directory.stored[rows]

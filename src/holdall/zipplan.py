@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from holdall.layout import Layout
 from holdall.payload import Held, Payload
 from holdall.plan import Plan, Results
 from holdall.ziplayout import (
-    CENTRAL,
+    CENTRAL_FRONT,
     CENTRAL_SIGNATURE,
     END,
     END64,
     END64_SIGNATURE,
     END_SIGNATURE,
-    LOCAL,
+    LOCAL_FRONT,
     LOCAL_SIGNATURE,
     LOCATOR,
     LOCATOR_SIGNATURE,
     ZIP64,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["ZipPlan"]
 
@@ -28,19 +33,22 @@ _PADDING: Final = 0x4246  # "FB", the id under which PyTorch fills up to its ali
 _UTF8: Final = 0x0800
 _NEWYEAR: Final = 0x0021  # 1980-01-01, the first day that a zip knows
 _FULL: Final = 0xFFFFFFFF
-_SMALL: Final = 1 << 16
+_SMALL: Final = 1 << 16  # bytes that are summed when planned
+_TINY: Final = 512  # bytes that are no more than the headers before them, and go along with those
+_TOGETHER: Final = 4096  # pieces of known bytes that are put at once
+_NARROW, _WIDE = 20, 45  # versions of the zip format, without and with numbers of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     name: bytes
-    offset: int
+    parts: tuple[bytes | Payload, ...]
     size: int
-    crc: int | str  # the number, or the tap that finds it
+    crc: int | None  # where it is known before the bytes have passed
 
 
 class ZipPlan:
-    """Builds the plan of a zip, entry by entry; ``align`` is where the data of each begins.
+    """Collects the entries of a zip and makes its plan; ``align`` is where the data of each begins.
 
     >>> archive = ZipPlan(64)
     >>> archive.add("hello.txt", b"hello")
@@ -50,104 +58,147 @@ class ZipPlan:
 
     def __init__(self, align: int) -> None:
         self._align = align
-        self._plan = Plan()
         self._entries: list[_Entry] = []
 
     def add(self, name: str, *parts: bytes | Payload) -> None:
         """Append an entry made of ``parts``, one after the other."""
-        plan, stored = self._plan, name.encode()
-        size = sum(len(part) if isinstance(part, bytes) else part.size for part in parts)
-        offset = plan.cursor
-        wide = _field(ZIP64, size.to_bytes(8, "little") * 2) if size >= _FULL else b""
-        front = LOCAL.min_size + len(stored) + len(wide)
-        fill = -(offset + front) % self._align
-        if fill:
-            fill += self._align if fill < 4 else 0
-            wide += _field(_PADDING, bytes(fill - 4))
-        number = len(self._entries)
-        crc: int | str = f"crc {number}"
-        if all(isinstance(part, bytes) or (isinstance(part, Held) and part.size <= _SMALL) for part in parts):
-            crc = 0  # what is small and in memory is summed now, which spares the sink a late piece
-            for part in parts:
-                crc = zlib.crc32(part.data if isinstance(part, Held) else cast(bytes, part), crc)
-        if isinstance(crc, int):
-            plan.put(_local(stored, size, wide, crc))
-        else:
-            tap = crc
-            plan.late(
-                f"header {number}", len(_local(stored, size, wide, 0)), (tap,), _Front(stored, size, wide, tap)
-            )  # fmt: skip
-        start = plan.cursor
+        size = 0
+        crc: int | None = 0  # what is small and in memory is summed now, which spares the sink a late piece
         for part in parts:
             if isinstance(part, bytes):
-                plan.put(part)
-            elif part.size:
-                plan.stream(part)
-        if isinstance(crc, str):
-            plan.tap(crc, "crc32", start, plan.cursor)
-        self._entries.append(_Entry(stored, offset, size, crc))
+                size += len(part)
+                crc = None if crc is None else zlib.crc32(part, crc)
+            else:
+                size += part.size
+                small = crc is not None and isinstance(part, Held) and part.size <= _SMALL
+                crc = zlib.crc32(cast(Held, part).data, cast(int, crc)) if small else None
+        self._entries.append(_Entry(name.encode(), parts, size, crc))
 
     def finish(self) -> Plan:
         """The plan, with the directory at its end."""
-        plan, entries = self._plan, self._entries
-        start = plan.cursor
-        needs = tuple(entry.crc for entry in entries if isinstance(entry.crc, str))
+        plan, offsets = Plan(), list[int]()
+        extras = self._extras(offsets)
+        fronts, width = self._local_fronts(extras), LOCAL_FRONT.size
+        known: list[bytes] = []  # that lies before what comes next, and is put with it
+        for number, (entry, extra) in enumerate(zip(self._entries, extras, strict=True)):
+            known += fronts[number * width : (number + 1) * width], entry.name, extra
+            if entry.crc is None:
+                front = b"".join(known[-3:])
+                _put(plan, known[:-3])
+                known = []
+                tap = f"crc {number}"
+                plan.late(f"header {number}", len(front), (tap,), _Front(front, tap))
+                plan.tap(tap, "crc32", plan.cursor, plan.cursor + entry.size)
+            for part in entry.parts:
+                if isinstance(part, bytes):
+                    known.append(part)
+                elif isinstance(part, Held) and part.size <= _TINY:
+                    known.append(bytes(part.data))
+                else:
+                    _put(plan, known)
+                    plan.stream(part)
+                    known = []
+            if entry.crc is None or len(known) >= _TOGETHER:
+                _put(plan, known)
+                known = []
+        _put(plan, known)
+        self._directory(plan, offsets)
+        return plan
+
+    def _extras(self, offsets: list[int]) -> list[bytes]:
+        """The extra field of each local header, which brings the data to its place; ``offsets`` gets the headers'."""
+        padding = [b""] * 4 + [_field(_PADDING, bytes(size - 4)) for size in range(4, self._align + 4)]
+        extras: list[bytes] = []
+        at = 0
+        for entry in self._entries:
+            wide = _field(ZIP64, entry.size.to_bytes(8, "little") * 2) if entry.size >= _FULL else b""
+            front = LOCAL_FRONT.size + len(entry.name) + len(wide)
+            fill = -(at + front) % self._align
+            if 0 < fill < 4:
+                fill += self._align
+            offsets.append(at)
+            extras.append(wide + padding[fill])
+            at += front + fill + entry.size
+        return extras
+
+    def _local_fronts(self, extras: list[bytes]) -> bytes:
+        """The fixed part of every local header; a CRC that is not known yet is 0."""
+        table = self._table(LOCAL_FRONT, LOCAL_SIGNATURE)
+        table["crc"] = [entry.crc or 0 for entry in self._entries]
+        table["version"] = [_WIDE if entry.size >= _FULL else _NARROW for entry in self._entries]
+        table["extra_size"] = [len(extra) for extra in extras]
+        return table.tobytes()
+
+    def _directory(self, plan: Plan, offsets: list[int]) -> None:
+        """The directory and the end record."""
+        entries, start = self._entries, plan.cursor
+        extras = [_central_extra(entry.size, offset) for entry, offset in zip(entries, offsets, strict=True)]
+        table = self._table(CENTRAL_FRONT, CENTRAL_SIGNATURE)
+        table["version"] = table["made_by"] = [_WIDE if extra else _NARROW for extra in extras]
+        table["extra_size"] = [len(extra) for extra in extras]
+        table["offset"] = [min(offset, _FULL) for offset in offsets]
+        unknown = {number: f"crc {number}" for number, entry in enumerate(entries) if entry.crc is None}
 
         def directory(results: Results) -> bytes:
-            return b"".join(_central(e, results[e.crc] if isinstance(e.crc, str) else e.crc) for e in entries)
+            table["crc"] = [
+                results[unknown[number]] if entry.crc is None else entry.crc for number, entry in enumerate(entries)
+            ]
+            fixed, width = table.tobytes(), CENTRAL_FRONT.size
+            fronts = [fixed[at : at + width] for at in range(0, len(fixed), width)]
+            rows = zip(fronts, entries, extras, strict=True)
+            return b"".join([piece for front, entry, extra in rows for piece in (front, entry.name, extra)])
 
-        size = sum(len(_central(entry, 0)) for entry in entries)
-        if needs:
-            plan.late("directory", size, needs, directory)
+        size = CENTRAL_FRONT.size * len(entries) + sum(len(entry.name) for entry in entries) + sum(map(len, extras))
+        if unknown:
+            plan.late("directory", size, tuple(unknown.values()), directory)
         else:
             plan.put(directory({}))
         plan.put(_end(len(entries), start, size))
-        return plan
+
+    def _table(self, layout: Layout, signature: int) -> NDArray[np.void]:
+        """A record for each entry, with what local headers and the directory have in common."""
+        import numpy as np
+
+        table: NDArray[Any] = np.zeros(len(self._entries), layout.dtype)
+        table["signature"], table["flags"], table["date"] = signature, _UTF8, _NEWYEAR
+        table["stored"] = table["size"] = [min(entry.size, _FULL) for entry in self._entries]
+        table["name_size"] = [len(entry.name) for entry in self._entries]
+        return table
+
+
+def _put(plan: Plan, known: list[bytes]) -> None:
+    if known:
+        plan.put(b"".join(known))
 
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """Makes the header of an entry once its CRC is known."""
+    """Makes the local header of an entry once its CRC is known."""
 
-    name: bytes
-    size: int
-    extra: bytes
+    front: bytes
     tap: str
 
     def __call__(self, results: Results) -> bytes:
-        return _local(self.name, self.size, self.extra, results[self.tap])
+        at, crc = LOCAL_FRONT.offset_of("crc"), int(results[self.tap])
+        return self.front[:at] + crc.to_bytes(4, "little") + self.front[at + 4 :]
 
 
 def _field(kind: int, data: bytes) -> bytes:
     return kind.to_bytes(2, "little") + len(data).to_bytes(2, "little") + data
 
 
-def _local(name: bytes, size: int, extra: bytes, crc: int) -> bytes:
-    narrow = min(size, _FULL)
-    return LOCAL.pack(
-        signature=LOCAL_SIGNATURE, version=45 if size >= _FULL else 20, flags=_UTF8, method=0, time=0, date=_NEWYEAR,
-        crc=crc, stored=narrow, size=narrow, name_size=len(name), extra_size=len(extra), name=name, extra=extra,
-    )  # fmt: skip
-
-
-def _central(entry: _Entry, crc: int) -> bytes:
-    numbers = [number.to_bytes(8, "little") for number in (entry.size, entry.size) if number >= _FULL]
-    numbers += [entry.offset.to_bytes(8, "little")] if entry.offset >= _FULL else []
-    extra = _field(ZIP64, b"".join(numbers)) if numbers else b""
-    version, narrow = 45 if numbers else 20, min(entry.size, _FULL)
-    return CENTRAL.pack(
-        signature=CENTRAL_SIGNATURE, made_by=version, version=version, flags=_UTF8, method=0, time=0, date=_NEWYEAR,
-        crc=crc, stored=narrow, size=narrow, name_size=len(entry.name), extra_size=len(extra), comment_size=0, disk=0,
-        internal=0, external=0, offset=min(entry.offset, _FULL), name=entry.name, extra=extra, comment=b"",
-    )  # fmt: skip
+def _central_extra(size: int, offset: int) -> bytes:
+    """The zip64 field, with those numbers that do not fit 32 bits."""
+    numbers = [number for number in (size, size, offset) if number >= _FULL]
+    return _field(ZIP64, b"".join(number.to_bytes(8, "little") for number in numbers)) if numbers else b""
 
 
 def _end(count: int, start: int, size: int) -> bytes:
     wide = b""
     if count >= 0xFFFF or start >= _FULL or size >= _FULL:
         wide = END64.pack(
-            signature=END64_SIGNATURE, record_size=END64.size - 12, made_by=45, version=45, disk=0, first_disk=0,
-            here=count, count=count, size=size, offset=start,
+            signature=END64_SIGNATURE, record_size=END64.size - 12, made_by=_WIDE, version=_WIDE, disk=0,
+            first_disk=0, here=count, count=count, size=size, offset=start,
         )  # fmt: skip
         wide += LOCATOR.pack(signature=LOCATOR_SIGNATURE, disk=0, offset=start + size, disks=1)
     few = min(count, 0xFFFF)

@@ -10,7 +10,7 @@ from holdall.documents.base import DocumentError
 from holdall.errors import ContentError
 from holdall.formats.npz import rules
 from holdall.formats.npz.header import Array
-from holdall.inflated import read_part
+from holdall.inflated import Inflated, read_part
 from holdall.metadata import Entry
 from holdall.payload import Payload
 
@@ -32,8 +32,10 @@ def read(payload: Payload, array: Array, at: int, check: Check) -> list[Entry]:
 
     size = payload.size - array.start
     check.limit("metadata_bytes", size, at, "npz: bytes of metadata")
+    if isinstance(payload, Inflated):
+        check.limit("document_bytes", size, at, "npz: bytes of metadata, inflated")
     try:
-        document = decode(read_part(payload, array.start, payload.size))
+        document = decode(read_part(payload, array.start, payload.size), depth=check.limits.nesting)
     except DocumentError as error:
         check.fail(rules.METADATA, at, f"npz: __metadata__ is not JSON: {error}")
     if not isinstance(document.value, dict) or document.duplicates:

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdall import zipfiles
 from holdall.dtypes import DType
+from holdall.encodings import Stored
 from holdall.errors import ContentError
 from holdall.formats.npz import header, metadata
 from holdall.formats.npz.layout import ALIGN, CODE_OF, METADATA, SUFFIX
@@ -29,8 +30,15 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         document = metadata.encode(model.metadata.entries)
         archive.add(METADATA + SUFFIX, header.encode("u8", (len(document),)) + document)
     seen: set[str] = set()
+    fronts: dict[tuple[Stored, tuple[int, ...], int], bytes] = {}  # many tensors have the type and shape of others
     for tensor in model.tensors:
-        front = _front(tensor)
+        wrong = name_breach(tensor.name)
+        if wrong:
+            raise ContentError(f"npz: {wrong}")
+        form = tensor.dtype, tensor.shape, tensor.nbytes
+        front = fronts.get(form) if tensor.payload is not None else None
+        if front is None:
+            front = fronts[form] = _front(tensor)
         if tensor.name in seen:
             raise ContentError(f"npz: two tensors are called {tensor.name!r}")
         seen.add(tensor.name)
@@ -40,9 +48,6 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
 
 
 def _front(tensor: Tensor) -> bytes:
-    wrong = name_breach(tensor.name)
-    if wrong:
-        raise ContentError(f"npz: {wrong}")
     what = f"npz: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
     if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in CODE_OF:
         raise ContentError(f"{what}: numpy has no {tensor.dtype}")

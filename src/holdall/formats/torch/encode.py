@@ -22,6 +22,7 @@ class Pickler:
     def __init__(self) -> None:
         self._out = bytearray(b"\x80\x02")
         self._memo: dict[str, int] = {}
+        self._tensors: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}  # what stands before and after the key
 
     def finish(self) -> bytes:
         """The whole pickle."""
@@ -48,7 +49,12 @@ class Pickler:
 
     def tensor(self, key: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], elements: int) -> None:
         """A tensor that is the whole of the storage ``key``; an untyped storage counts bytes in ``elements``."""
-        typed = dtype in STORAGE_OF
+        form = dtype, shape, strides, elements
+        known = self._tensors.get(form)
+        if known is not None:
+            self._out += known[0] + _text(key) + known[1]
+            return
+        start, words, typed = len(self._out), len(self._memo), dtype in STORAGE_OF
         self._global("torch._utils", "_rebuild_tensor_v2" if typed else "_rebuild_tensor_v3")
         self._out += b"(("
         self._word("storage")
@@ -56,7 +62,9 @@ class Pickler:
             self._global("torch", STORAGE_OF[dtype])
         else:
             self._global("torch.storage", "UntypedStorage")
+        before = bytes(self._out[start:])
         self.value(key)
+        after = len(self._out)
         self._word("cpu")
         self.value(elements)
         self._out += b"tQ"
@@ -68,6 +76,8 @@ class Pickler:
         if not typed:
             self._global("torch", TYPE_OF[dtype])
         self._out += b"tR"
+        if len(self._memo) == words:  # and nothing was written for the first time
+            self._tensors[form] = before, bytes(self._out[after:])
 
     def value(self, value: Any) -> None:
         """A plain value that :func:`breach` has nothing against."""

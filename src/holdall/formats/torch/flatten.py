@@ -20,6 +20,7 @@ ATTRIBUTE = "attribute"  # of metadata that is an attribute of an OrderedDict
 METADATA = "metadata"  # the attribute in which holdall writes metadata
 
 _FLOOR = 1 << 20
+_ENTRY = 512  # what an entry of metadata or a tensor weighs, where a plain value weighs 1 and a text its letters
 
 
 class Content:
@@ -76,7 +77,7 @@ class _Walk:
         pairs: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in pairs:
             name = f"{prefix}{key}"
-            self._spend(1 + len(name), depth)
+            self._spend(_ENTRY + len(name), depth)
             if isinstance(value, TensorRef):
                 if name in self.content.tensors:
                     self._check.fail(rules.DUPLICATE, value.at, f"torch: two tensors would be called {name!r}")

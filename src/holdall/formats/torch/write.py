@@ -31,8 +31,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     storages: dict[tuple[Any, ...], int] = {}
     payloads: list[Payload] = []
     keys: list[int] = []
+    strides: dict[tuple[Any, ...], tuple[int, ...]] = {}  # by type, shape and size: many tensors have those of others
     for tensor in tensors:
-        payload = _checked(tensor)
+        payload = _checked(tensor, strides)
         key = storages.setdefault((*_identity(payload), str(tensor.dtype)), len(payloads))
         if key == len(payloads):
             payloads.append(payload)
@@ -40,7 +41,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     if len({tensor.name for tensor in tensors}) != len(tensors):
         raise ContentError("torch: two tensors have the same name")
     archive = ZipPlan(ALIGN)
-    archive.add(f"{ROOT}/data.pkl", _pickle(tensors, keys, model))
+    archive.add(f"{ROOT}/data.pkl", _pickle(tensors, keys, strides, model))
     archive.add(f"{ROOT}/byteorder", b"little")
     for number, payload in enumerate(payloads):
         archive.add(f"{ROOT}/data/{number}", payload)
@@ -48,7 +49,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     return archive.finish()
 
 
-def _pickle(tensors: list[Tensor], keys: list[int], model: Model) -> bytes:
+def _pickle(
+    tensors: list[Tensor], keys: list[int], strides: Mapping[tuple[Any, ...], tuple[int, ...]], model: Model
+) -> bytes:
     pickler = Pickler()
     pickler.begin_dict()
 
@@ -57,7 +60,7 @@ def _pickle(tensors: list[Tensor], keys: list[int], model: Model) -> bytes:
         dtype = str(tensor.dtype)
         elements = tensor.count if dtype not in _UNTYPED else tensor.nbytes
         pickler.value(tensor.name)
-        pickler.tensor(str(keys[number]), dtype, tensor.shape, contiguous_strides(tensor.shape), elements)
+        pickler.tensor(str(keys[number]), dtype, tensor.shape, strides[_form(tensor)], elements)
 
     pickler.set_items(len(tensors), put)
     attributes = _attributes(model)
@@ -89,10 +92,17 @@ def _identity(payload: Payload) -> tuple[Any, ...]:
     return (id(payload.source), payload.offset, payload.size) if isinstance(payload, Range) else (id(payload),)
 
 
-def _checked(tensor: Tensor) -> Payload:
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.nbytes
+
+
+def _checked(tensor: Tensor, strides: dict[tuple[Any, ...], tuple[int, ...]]) -> Payload:
     wrong = name_breach(tensor.name)
     if wrong:
         raise ContentError(f"torch: {wrong}")
+    form = _form(tensor)
+    if tensor.payload is not None and form in strides:
+        return tensor.payload
     what = f"torch: tensor {tensor.name!r}: {tensor.dtype}{list(tensor.shape)}"
     if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in TYPE_OF:
         raise ContentError(f"{what}: torch has no {tensor.dtype}")
@@ -100,10 +110,12 @@ def _checked(tensor: Tensor) -> Payload:
         raise ContentError(f"{what} is declared without data, which torch cannot say")
     if len(tensor.shape) > MAX_RANK or any(not 0 <= size < 1 << 63 for size in tensor.shape):
         raise ContentError(f"{what}: torch cannot hold this shape")
-    if contiguous_strides(tensor.shape)[:1] > (1 << 63,):
+    steps = contiguous_strides(tensor.shape)
+    if steps[:1] > (1 << 63,):
         raise ContentError(f"{what}: its strides do not fit 64 bits")
     if tensor.nbytes != tensor.dtype.nbytes(tensor.shape):
         raise ContentError(f"{what} takes {tensor.dtype.nbytes(tensor.shape)} bytes, not {tensor.nbytes}")
+    strides[form] = steps
     return tensor.payload
 
 
