@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdall.testing.fuzz import SUBJECTS, smoke
-from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPZ, PICKLE, PROTOBUF, TORCH
+from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPY, NPZ, PICKLE, PROTOBUF, TORCH, Kind
 from holdall.testing.fuzz.framing import framed, unframed
 from holdall.testing.fuzz.mutate import mutated
 from holdall.testing.fuzz.seeds import files_at, seeds
@@ -31,7 +31,7 @@ def test_every_seed_can_be_read(name: str) -> None:
     subject, found = SUBJECTS[name], seeds(name)
     assert len(found) > 5
     for seed, data in found.items():
-        assert subject.probe(data), seed
+        assert subject.probe(data) != seed.startswith("refused"), seed
 
 
 @pytest.mark.parametrize("name", ["oinf", "embd", "gptrs", "mcf", "aero"])
@@ -59,19 +59,20 @@ def test_a_frame_gives_its_files_back_and_takes_any_bytes() -> None:
         unframed(data[:cut])
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(JSON, "json"), (GGUF, "gguf"), (PROTOBUF, "onnx"), (NPZ, "npz"), (TORCH, "torch")]
-)
-def test_documents_come_back_as_they_went(kind, name: str) -> None:
-    take, make = kind
-    inputs = {"json": [b'{"a":[1,null,"\xc3\xa9"],"a":{}}']}.get(name) or list(seeds(name).values())
-    for data in inputs:
-        if data[:2] != b"PK" and name == "torch":
-            take, make = PICKLE
-        if not data.startswith(b"FRAME"):
+def test_json_comes_back_as_it_went() -> None:
+    data = b'{"a":[1,null,"\xc3\xa9"],"a":{}}'
+    assert JSON[1](JSON[0](data)) == data
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gguf", GGUF), ("onnx", PROTOBUF), ("npz", NPZ), ("torch", TORCH)])
+def test_documents_come_back_as_they_went(name: str, kind: Kind) -> None:
+    for seed, data in seeds(name).items():
+        if not data.startswith(b"FRAME") and not seed.startswith("refused"):
+            unzipped = {"npz": NPY, "torch": PICKLE}.get(name, kind)
+            take, make = kind if data[:2] == b"PK" else unzipped
             tree = take(data)
             assert take(make(tree)) == tree
-            assert SUBJECTS[name].probe(make(tree)) if name in SUBJECTS else make(tree) == data
+            assert SUBJECTS[name].probe(make(tree)), seed
 
 
 def test_msgpack_documents_can_say_a_key_twice() -> None:

@@ -1,9 +1,9 @@
 """A campaign: so many inputs for every format, in turns, kept so that it can be stopped and taken up at any time.
 
-``python -m holdall.testing.fuzz campaign FOLDER --inputs 1000000``. For each format FOLDER has ``corpus/NAME`` (inputs
+``python -m holdall.testing.fuzz --folder FOLDER campaign``. For each format FOLDER has ``corpus/NAME`` (inputs
 that reached something new), ``findings/NAME`` and ``NAME.json``, the record. A turn is one twentieth of the inputs in a
-process of its own; what is stopped in the middle of a turn is not counted. The lines that the corpus reaches are
-measured at 80 % and at the end, by replaying it (:mod:`holdall.testing.fuzz.lines`).
+process of its own; one that is stopped in the middle counts as far as its log says. The lines that the corpus reaches
+are measured at 80 % and at the end, by replaying it (:mod:`holdall.testing.fuzz.lines`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ __all__ = ["LINES_AT", "ORDER", "findings", "prepared", "run", "turn"]
 ORDER = ("oinf", "embd", "gptrs", "mcf", "safetensors", "aero", "gguf", "aeroset", "hf", "npz", "onnx", "torch")
 
 _TURNS = 20  # of a campaign: a mark at every 5 % of the inputs
-LINES_AT = (16, 20)  # turns after which lines are measured: 80 % and the end
+LINES_AT = (80, 100)  # per cent of the inputs after which lines are measured
 _FAILURES = 5  # turns of a format that may die before it is left alone
 _LIMITS = ("-max_len=4096", "-timeout=20", "-rss_limit_mb=2048", "-len_control=0", "-mutate_depth=1", "-reload=0")
 _STATUS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
-_DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
 
 
 def run(folder: Path, formats: Iterable[str], inputs: int) -> None:
@@ -50,28 +49,45 @@ def _one(folder: Path, name: str, inputs: int) -> None:
     place = folder / f"{name}.json"
     record = json.loads(place.read_text()) if place.exists() else _fresh(name)
     corpora = prepared(folder, name)
+    _add(record, _left_over(folder, name))
     failures = 0
     while record["inputs"] < inputs and failures < _FAILURES:
         runs = min(inputs // _TURNS, inputs - record["inputs"])
         mark = turn(folder, name, f"-runs={runs}", f"-seed={len(record['marks']) + 1}")
         if mark is None:  # it died: libFuzzer has left the input among the findings
             failures += 1
-        else:
-            record["inputs"] += mark.pop("inputs")
-            record["seconds"] += mark["seconds"]
-            record["cpu_seconds"] += mark["cpu_seconds"]
-            record["marks"].append({"inputs": record["inputs"], **mark})
+            mark = _left_over(folder, name)
+        _add(record, mark)
         record["findings"] = findings(folder, name)
         record["last"] = _now()
-        done = round(record["inputs"] / inputs * _TURNS)
-        if mark is not None and done in LINES_AT and str(done) not in record["lines"]:
-            record["lines"][str(done)] = _lines(name, *corpora)
+        for share in LINES_AT:
+            if record["inputs"] >= inputs * share // 100 and str(share) not in record["lines"]:
+                record["lines"][str(share)] = _lines(name, *corpora)
         _save(place, record)
 
 
+def _add(record: dict[str, Any], mark: dict[str, Any] | None) -> None:
+    """Count a turn."""
+    if mark is not None:
+        record["inputs"] += mark["inputs"]
+        record["marks"].append({**mark, "inputs": record["inputs"], "in_turn": mark["inputs"]})
+
+
+def _left_over(folder: Path, name: str) -> dict[str, Any] | None:
+    """A turn that did not come to its end, as far as its log says; each is counted once."""
+    log = folder / f"{name}.log"
+    status = _STATUS.findall(log.read_text(errors="replace")) if log.exists() else []
+    log.unlink(missing_ok=True)
+    return _mark(status[-1]) if status else None
+
+
+def _mark(status: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    inputs, edges, features, corpus = map(int, status)
+    return {"inputs": inputs, "edges": edges, "features": features, "corpus": corpus, **more}
+
+
 def _fresh(name: str) -> dict[str, Any]:
-    sums = {"inputs": 0, "seconds": 0.0, "cpu_seconds": 0.0}
-    return {"format": name, "first": _now(), "last": "", **sums, "marks": [], "lines": {}, "findings": []}
+    return {"format": name, "first": _now(), "last": "", "inputs": 0, "marks": [], "lines": {}, "findings": []}
 
 
 def prepared(folder: Path, name: str) -> tuple[Path, Path]:
@@ -91,18 +107,14 @@ def turn(folder: Path, name: str, *options: str) -> dict[str, Any] | None:
         sys.executable, "-P", str(Path(__file__).with_name("guided.py")), name, str(kept), *options, *_LIMITS,
         f"-artifact_prefix={kept}/died-", str(folder / "corpus" / name), str(folder / "seeds" / name),
     ]  # fmt: skip
-    began, spent = time.monotonic(), _spent()
-    with (folder / f"{name}.log").open("w") as log:
-        code = subprocess.call(command, stdout=log, stderr=log)
-    text = (folder / f"{name}.log").read_text(errors="replace")
-    done, status = _DONE.findall(text), _STATUS.findall(text)
-    if code or not done or not status:
+    began, spent, log = time.monotonic(), _spent(), folder / f"{name}.log"
+    with log.open("w") as output:
+        code = subprocess.call(command, stdout=output, stderr=output)
+    status = _STATUS.findall(log.read_text(errors="replace"))
+    if code or not status:
         return None
-    _, edges, features, corpus = map(int, status[-1])
-    return {
-        "inputs": int(done[-1][0]), "seconds": round(time.monotonic() - began, 1),
-        "cpu_seconds": round(_spent() - spent, 1), "edges": edges, "features": features, "corpus": corpus,
-    }  # fmt: skip
+    log.replace(folder / f"{name}.last.log")
+    return _mark(status[-1], seconds=round(time.monotonic() - began, 1), cpu_seconds=round(_spent() - spent, 1))
 
 
 def _spent() -> float:

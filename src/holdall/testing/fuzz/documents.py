@@ -21,7 +21,7 @@ import msgspec
 from holdall.formats.onnx.wire import varint
 from holdall.testing.fuzz.trees import Pairs
 
-__all__ = ["GGUF", "JSON", "MSGPACK", "NPZ", "PICKLE", "PROTOBUF", "TORCH", "Kind"]
+__all__ = ["GGUF", "JSON", "MSGPACK", "NPY", "NPZ", "PICKLE", "PROTOBUF", "TORCH", "Kind"]
 
 Kind = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
 
@@ -257,7 +257,7 @@ def _literal(value: Any) -> str:
     )
 
 
-_NPY: Kind = (_read_npy, _write_npy)
+NPY: Kind = (_read_npy, _write_npy)
 
 
 def _zip(inner: Callable[[str], Kind | None]) -> Kind:
@@ -299,7 +299,7 @@ def _content(data: bytes, kind: Kind | None) -> Any:
         return data
 
 
-NPZ = _zip(lambda name: _NPY if name.endswith(".npy") else None)
+NPZ = _zip(lambda name: NPY if name.endswith(".npy") else None)
 TORCH = _zip(lambda name: PICKLE if name.endswith("data.pkl") else None)
 
 

@@ -1,9 +1,215 @@
-"""Forms of a format that its writer here does not write: older versions, other writers' habits, sets."""
+"""Forms of a format that its writer here does not write: older versions, other writers' habits, sets of files.
+
+Those whose names begin with "refused" are for the refusal.
+"""
 
 from __future__ import annotations
 
+import io
+import pickle
+import struct
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from holdall.formats.onnx.wire import field
+from holdall.testing.fuzz.framing import framed
 
 __all__ = ["FORMS"]
 
-FORMS: Mapping[str, Callable[[], Iterator[tuple[str, bytes]]]] = {}
+Forms = Iterator[tuple[str, bytes]]
+
+
+# -- EMBD -------------------------------------------------------------------------------------------------------------
+
+
+def _embd() -> Forms:
+    yield "refused-draft", b"EMBD" + struct.pack("<III", 1, 1, 116) + bytes(100 + 4)
+
+
+# -- GPTRS ------------------------------------------------------------------------------------------------------------
+
+_LEGACY = b'{"vocab_size":2,"context_length":2,"embed_dim":2,"num_layers":1,"num_heads":1,"mlp_ratio":4,"dropout":0.5}'
+_RUNTIME = (
+    b'{"kind":"gpt","config":{},"runtime":{"functional_overrides":{"a":"benchmark(cache=2)","b":"force=x"},'
+    b'"weight_streaming":{"enabled":true,"device_budget_bytes":9,"device_weights_percent":0.5}}}'
+)
+
+
+def _gptrs() -> Forms:
+    """Version 1, with the tensors in line, and configurations of all kinds."""
+    name = struct.pack("<I", 1) + b"w"
+    inline = name + struct.pack("<I2QIBQ", 2, 1, 2, 0, 1, 8) + bytes(8)
+    tensors = struct.pack("<I", 1) + inline
+    yield "archive-1", b"GPTRSTEN" + struct.pack("<I", 1) + tensors
+    for title, config in (("legacy", _LEGACY), ("runtime", _RUNTIME)):
+        head = b"GPTRSCHK%b" + struct.pack("<I", len(config)) + config
+        yield f"checkpoint-1-{title}", head % struct.pack("<I", 1) + tensors
+        yield f"checkpoint-2-{title}", head % struct.pack("<I", 2) + struct.pack("<II", 4, 0)
+
+
+# -- GGUF -------------------------------------------------------------------------------------------------------------
+
+
+def _gguf() -> Forms:
+    """Every kind of value, every kind of block, older versions, and a model in two files."""
+    from holdall.ggml import BLOCKS
+
+    numbers = [(tag, bytes([1]) + bytes(size - 1)) for tag, size in _SIZES.items()]
+    values = [_entry(f"kind.{tag}", tag, data) for tag, data in numbers]
+    arrays = [_entry(f"array.{tag}", 9, struct.pack("<IQ", tag, 2) + 2 * data) for tag, data in numbers]
+    texts = struct.pack("<IQ", 8, 2) + _text("a") + _text("é")
+    nested = struct.pack("<IQ", 9, 1) + struct.pack("<IQ", 4, 1) + bytes(4)
+    yield "values", _gguf_file(values, [])
+    yield "arrays", _gguf_file([*arrays, _entry("texts", 9, texts), _entry("nested", 9, nested)], [])
+    tokens = [_entry("tokenizer.ggml.tokens", 9, texts), _entry("general.alignment", 4, struct.pack("<I", 8))]
+    yield "tokens", _gguf_file(tokens, [_info("w", (1,), 0, 0)], bytes(4), 8)
+    for number, kind in BLOCKS.items():
+        size = kind.block_bytes
+        yield f"type-{number}", _gguf_file([], [_info("w", (kind.elements, 1), number, 0)], bytes(size + -size % 32))
+    one = _gguf_file([], [_info("w", (1,), 0, 0)], bytes(32))
+    yield "version-2", one[:4] + b"\2" + one[5:]
+    yield "refused-big-endian", one[:4] + b"\0\0\0\3" + one[8:]
+    yield "split", framed({f"m-{number:05}-of-00002.gguf": _part(number - 1, 2) for number in (1, 2)})
+
+
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+
+def _text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def _entry(key: str, tag: int, value: bytes) -> bytes:
+    return _text(key) + struct.pack("<I", tag) + value
+
+
+def _info(name: str, dims: tuple[int, ...], kind: int, offset: int) -> bytes:
+    return _text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+
+def _gguf_file(entries: list[bytes], infos: list[bytes], data: bytes = b"", alignment: int = 32) -> bytes:
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(entries)) + b"".join(entries) + b"".join(infos)
+    return head + bytes(-len(head) % alignment if infos else 0) + data
+
+
+def _part(number: int, count: int) -> bytes:
+    entries = [_entry("split.no", 2, struct.pack("<H", number)), _entry("split.count", 2, struct.pack("<H", count))]
+    entries.append(_entry("split.tensors.count", 5, struct.pack("<i", 2)))
+    return _gguf_file(entries, [_info(f"w{number}", (8,), 0, 0)], bytes(32))
+
+
+# -- ONNX -------------------------------------------------------------------------------------------------------------
+
+
+def _onnx() -> Forms:
+    """Values as repeated numbers, packed or not, of every kind; text; bytes in another file."""
+    dims = field(1, 2)
+    forms = {
+        "floats": (1, field(4, struct.pack("<2f", 1, 2))),
+        "floats-apart": (1, 2 * (b"\x25" + struct.pack("<f", 1))),
+        "doubles": (11, field(10, struct.pack("<2d", 1, 2))),
+        "int32s": (6, field(5, b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")),
+        "int32s-apart": (2, field(5, 1) + field(5, 2)),
+        "halves": (10, field(5, b"\x80\x78\x00")),
+        "int64s": (7, field(7, b"\x01\x02")),
+        "uint64s": (13, field(11, b"\x01\x02")),
+        "bools": (9, field(5, b"\x01\x00")),
+        "nibbles": (22, field(5, b"\x21")),
+        "texts": (8, field(6, b"a") + field(6, b"b")),
+    }
+    for title, (code, values) in forms.items():
+        yield title, _onnx_model(dims + field(2, code) + field(8, b"w") + values)
+    inside = {"location": "w.bin", "offset": "0", "length": "8", "checksum": "x"}
+    pairs = b"".join(field(13, field(1, key.encode()) + field(2, value.encode())) for key, value in inside.items())
+    outside = _onnx_model(dims + field(2, 1) + field(8, b"w") + pairs + field(14, 1))
+    yield "external", framed({"m.onnx": outside, "w.bin": bytes(8)})
+    yield "refused-external", outside
+    yield "packed-dims", _onnx_model(field(1, b"\x01\x02") + field(2, 1) + field(8, b"w") + field(9, bytes(8)))
+
+
+def _onnx_model(*tensors: bytes) -> bytes:
+    graph = field(2, b"g") + b"".join(field(5, tensor) for tensor in tensors)
+    props = field(14, field(1, b"key") + field(2, b"value"))
+    return field(1, 8) + field(2, b"test") + field(7, graph) + field(8, field(2, 17)) + props
+
+
+# -- npz and torch ----------------------------------------------------------------------------------------------------
+
+
+def _npz() -> Forms:
+    """Deflated entries, every version of npy, Fortran order, types that are carried as bytes."""
+    for title, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
+        arrays = {
+            "a.npy": _npy("'<f4'", "False", "(2,)", bytes(8)),
+            "b.npy": _npy("'>i2'", "True", "(2, 2)", bytes(8), (2, 0)),
+            "c.npy": _npy("'|u1'", "False", "()", b"\1", (3, 0)),
+            "d.npy": _npy("'<U2'", "False", "(1,)", bytes(8)),
+            "__metadata__.npy": _npy("'|u1'", "False", "(9,)", b'{"a":[1]}'),
+        }
+        yield title, _zipped(arrays, method)
+    yield "structured", _zipped({"s.npy": _npy("[('x', '<f4'), ('y', '|S2', (2,))]", "False", "(1,)", bytes(8))})
+    yield (
+        "odd",
+        _zipped(
+            {"v.npy": _npy("'|V3'", "False", "(1,)", bytes(3)), "m.npy": _npy("'<M8[s]'", "False", "(1,)", bytes(8))}
+        ),
+    )
+    yield "alone", _npy("'<f4'", "False", "(2,)", bytes(8))
+
+
+def _npy(descr: str, order: str, shape: str, data: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
+    width = 2 if version[0] == 1 else 4
+    return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(width, "little") + text + data
+
+
+def _zipped(entries: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, data in entries.items():
+            archive.writestr(zipfile.ZipInfo(name), data, method)
+    return out.getvalue()
+
+
+def _tensor(kind: str = "FloatStorage", elements: int = 2, extra: bytes = b"") -> bytes:
+    """The opcodes of a tensor of two elements."""
+    text = (
+        "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\n"
+        f"{kind}\nX\1\0\0\0"
+        + "0X\3\0\0\0cpuK"
+        + chr(elements)
+        + "tQK\0K\2\x85K\1\x85\x89ccollections\nOrderedDict\n)RtR"
+    )
+    return text.encode("latin-1") + extra
+
+
+def _named(value: bytes) -> bytes:
+    return b"\x80\x02}(X\1\0\0\0w" + value + b"X\4\0\0\0stepK\5u."
+
+
+def _torch() -> Forms:
+    """Legacy files, parameters, untyped storages, nested and other values, both byte orders."""
+    plain = _named(_tensor())
+    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2}}
+    front = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, system))
+    yield "legacy", front + plain + pickle.dumps(["0"], 2) + struct.pack("<q", 2) + bytes(8)
+    for order in ("little", "big"):
+        yield order, _checkpoint(plain, order)
+    values: Any = {"a": [1, 2.5, None, True, "x", b"y", (1, 2), -(1 << 40), {"b": 1 << 70}], "long": "t" * 300}
+    for protocol in (2, 3, 4, 5):
+        yield f"values-{protocol}", _checkpoint(pickle.dumps(values, protocol), "little")
+    parameter = b"ctorch._utils\n_rebuild_parameter\n(" + _tensor() + b"\x88ccollections\nOrderedDict\n)RtR"
+    yield "parameter", _checkpoint(_named(parameter), "little")
+    ordered = b"\x80\x02ccollections\nOrderedDict\n)R(X\1\0\0\0w" + _tensor() + b"u}X\1\0\0\0mK\1sb."
+    yield "ordered", _checkpoint(ordered, "little")
+    yield "deflated", _zipped({"a/data.pkl": plain, "a/data/0": bytes(8), "a/version": b"3\n"}, zipfile.ZIP_DEFLATED)
+
+
+def _checkpoint(pickled: bytes, order: str) -> bytes:
+    return _zipped({"a/data.pkl": pickled, "a/byteorder": order.encode(), "a/data/0": bytes(8), "a/version": b"3\n"})
+
+
+FORMS: Mapping[str, Callable[[], Forms]] = {
+    "embd": _embd, "gptrs": _gptrs, "gguf": _gguf, "onnx": _onnx, "npz": _npz, "torch": _torch,
+}  # fmt: skip

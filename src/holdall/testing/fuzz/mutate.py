@@ -15,7 +15,7 @@ from functools import lru_cache
 from holdall.compression import compress
 from holdall.errors import FormatError, UnsupportedError
 from holdall.testing.fuzz.anatomy import Field, Part, anatomy
-from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPZ, PICKLE, PROTOBUF, TORCH, Kind
+from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPY, NPZ, PICKLE, PROTOBUF, TORCH, Kind
 from holdall.testing.fuzz.framing import framed, source_of, unframed
 from holdall.testing.fuzz.mend import COUNTS, MEND, SPANS, inflated
 from holdall.testing.fuzz.subjects import Subject
@@ -28,7 +28,7 @@ Bytes = Callable[[bytes], bytes]  # a plain mutation of bytes, such as libFuzzer
 
 _MENDED = 0.85  # how often checksums are made right
 _WHOLE: dict[str, tuple[Kind, ...]] = {
-    "npz": (NPZ,), "torch": (TORCH, PICKLE), "onnx": (PROTOBUF,), "gguf": (GGUF,),
+    "npz": (NPZ, NPY), "torch": (TORCH, PICKLE), "onnx": (PROTOBUF,), "gguf": (GGUF,),
 }  # fmt: skip
 _CHUNKS = {b"MJSN": JSON, b"MMSG": MSGPACK, b"TIDX": MSGPACK, b"IHSH": MSGPACK, b"PHSH": MSGPACK}
 

@@ -24,10 +24,11 @@ def table(folder: Path) -> str:
 def _row(record: dict[str, Any]) -> str:
     marks, inputs = record["marks"], record["inputs"]
     before = next((mark for mark in reversed(marks) if mark["inputs"] <= 0.81 * inputs), marks[0])
-    rate = inputs / max(1, record["cpu_seconds"])
+    timed = [mark for mark in marks if "cpu_seconds" in mark]
+    rate = sum(mark["in_turn"] for mark in timed) / max(1, sum(mark["cpu_seconds"] for mark in timed))
     cells = [
         record["format"], f"{inputs:,}", f"{rate:,.0f}", marks[-1]["corpus"], before["edges"], marks[-1]["edges"],
-        *(_lines(record["lines"].get(str(turn))) for turn in LINES_AT), len(record["findings"]),
+        *(_lines(record["lines"].get(str(share))) for share in LINES_AT), len(record["findings"]),
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 

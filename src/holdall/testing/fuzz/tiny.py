@@ -101,10 +101,12 @@ def _quant_params() -> Model:
 
 def _oinf_values() -> Model:
     from holdall.formats.oinf.read import OinfNative
+    from holdall.formats.oinf.values import Bitset, StoredNaN
 
     values = {
-        "bits": np.array([True, False, True]), "array": np.array([[1, 2], [3, 4]], np.int16), "i8": np.int8(-1),
-        "u64": np.uint64(5), "f16": np.float16(1.5), "f32": np.float32(2), "text": "é", "empty": "",
+        "bits": Bitset([1, 0, 1]), "nan": StoredNaN("f16", b"\x01\x7e"), "flags": np.array([True, False]),
+        "array": np.array([[1, 2], [3, 4]], np.int16), "i8": np.int8(-1), "u64": np.uint64(5), "f16": np.float16(1.5),
+        "f32": np.float32(2), "text": "é", "empty": "",
     }  # fmt: skip
     return Model([_of("f32", (1,), "w")], metadata=values, native=OinfNative({"B": 1, "D": 4}), format="oinf")
 
