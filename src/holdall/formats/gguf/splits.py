@@ -58,7 +58,7 @@ def read_parts(opened: Part, home: Source, check: Check, ledger: Ledger) -> list
     if match is None or (int(match[2]), int(match[3])) != (number + 1, count):
         message = f"gguf: {name!r} says that it is part {number + 1} of {count}; its name does not"
         check.fail(rules.SPLIT_NAME, None, message, hint=f"call it {part_name('NAME', number, count)}")
-    parts = []
+    parts, before = [], len(ledger.members)
     try:
         for place in range(count):
             if place == number:
@@ -67,12 +67,13 @@ def read_parts(opened: Part, home: Source, check: Check, ledger: Ledger) -> list
             beside = part_name(match[1], place, count)
             with _file(check, beside):
                 parts.append(_read_beside(home, beside, place, count, check, ledger))
+        _agree(parts, opened, check)
     except BaseException:
         for part in parts:
             if part is not opened:
                 part.source.close()
+        del ledger.members[before:]  # nobody can look into them any more
         raise
-    _agree(parts, opened, check)
     return parts
 
 

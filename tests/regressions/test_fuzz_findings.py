@@ -1,0 +1,28 @@
+"""What fuzzing has found, one test a case: built in code, and named for what was wrong."""
+
+from __future__ import annotations
+
+from holdall.examine import examine
+from holdall.explain import expand, records
+from holdall.source import BytesFolder
+from holdall.testing.fuzz import SUBJECTS
+from holdall.testing.fuzz.forms import FORMS
+from holdall.testing.fuzz.framing import framed, unframed
+
+
+def split_gguf() -> dict[str, bytes]:
+    return unframed(dict(FORMS["gguf"]())["split"])
+
+
+def test_a_gguf_part_that_was_given_up_is_not_in_the_ledger() -> None:
+    """Its source was closed, its ledger stayed: explaining what was left raised ClosedError."""
+    files = split_gguf()
+    second = list(files)[1]
+    files[second] = files[second].replace(b"split.no\2\0\0\0\1\0", b"split.no\2\0\0\0\0\0")
+    with examine(BytesFolder(files).sibling(next(iter(files))), format="gguf") as seen:
+        assert seen.report.findings[0].rule == "gguf.split.agree"
+        for source, ledger in seen.ledger.members:
+            for owner in ledger.owners:
+                for record in records(owner):
+                    expand(record, source)
+    assert not SUBJECTS["gguf"].probe(framed(files))
