@@ -300,25 +300,43 @@ def msgpack_dims(data: Bytes, positions: Bytes, counts: Bytes, out: Bytes, /) ->
     Returns the first array that is something else (-1: none), and where.
     """
     view = view_of(data)
-    target, done = array_of(out, "<u8", writable=True), 0
+    target = array_of(out, "<u8", writable=True)
     at_of, count_of = array_of(positions, "<u8").tolist(), array_of(counts, "<u8").tolist()
     if len(at_of) != len(count_of):
         raise ValueError("positions and counts must be uint64, as many of one as of the other")
     walk = _Walk(view, 0, len(view), 1)
-    place = 0
+    values: list[int] = []
+    bad, place = -1, 0
     for row, (at, count) in enumerate(zip(at_of, count_of, strict=True)):
-        walk.at = place = at
-        try:
+        fine, place = _dims(walk, at, count, len(target), values)
+        if not fine:
+            bad = row
+            break
+    target[: len(values)] = values
+    return bad, place
+
+
+def _dims(walk: _Walk, at: int, count: int, room: int, values: list[int]) -> tuple[bool, int]:
+    """Take the ``count`` numbers of the array at ``at``; whether they are there, and the place of the last token."""
+    data, size = walk.data, walk.stop
+    walk.at = place = at
+    try:
+        if at < size and count < 16 and data[at] == 0x90 | count:  # most of them, without a call
+            walk.at += 1
+        elif walk.take()[:2] != (ARRAY, count):
+            return False, at
+        if count > room - len(values):
+            return False, at
+        for _ in range(count):
+            place = walk.at
+            if place < size and data[place] < 0x80:
+                values.append(data[place])
+                walk.at += 1
+                continue
             kind, value, _ = walk.take()
-            if kind != ARRAY or value != count or count > len(target) - done:
-                return row, place
-            for _ in range(count):
-                place = walk.at
-                kind, value, _ = walk.take()
-                if kind != UINT or value >> 63:
-                    return row, place
-                target[done] = value
-                done += 1
-        except _Wrong:
-            return row, place
-    return -1, place
+            if kind != UINT or value >> 63:
+                return False, place
+            values.append(value)
+    except _Wrong:
+        return False, place
+    return True, place

@@ -77,6 +77,13 @@ class Index:
     def _scan(self) -> Rows:
         data, check = self.data, self._check
         depth = check.limits.nesting
+        if not kernels.NATIVE and depth > 3:
+            from holdall.documents.msgpack_quick import quick_rows
+
+            rows = quick_rows(data, "tensors", KEYS)
+            if rows is not None:
+                check.limit("tensors", len(rows), self._chunk.offset, "aero: tensors")
+                return rows
         try:
             root = msgpack.rows(data, 0, len(data), 1, ("tensors",), depth=depth)
             if root.stop != len(data):
