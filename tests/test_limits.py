@@ -1,11 +1,12 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import holdall
 from holdall.errors import FormatError, LimitError
-from holdall.limits import DEFAULT_LIMITS, Limits
+from holdall.limits import DEFAULT_LIMITS, UNTRUSTED_LIMITS, Limits
 
 
 def test_limits_are_named_frozen_and_not_negative():
@@ -52,3 +53,26 @@ def test_ranks_and_dims_that_cannot_be_multiplied_out():
         with pytest.raises(FormatError, match="about"):
             holdall.open(data)
         assert not holdall.verify(data, level="strict").ok
+
+
+def shown(name, value):
+    """A number as a page has it: sizes in the largest unit that divides them."""
+    if not name.endswith(("_bytes", "_floor")):
+        return f"{value:,}"
+    unit = next(power for power in (30, 20, 10, 0) if value % (1 << power) == 0)
+    return f"{value >> unit} {({30: 'GiB', 20: 'MiB', 10: 'KiB', 0: 'bytes'})[unit]}"
+
+
+def test_the_page_has_every_limit_with_its_values_and_its_reason():
+    rows = [("limit", "default", "untrusted", "what it caps, and why"), ("---",) * 4]
+    for field in dataclasses.fields(Limits):
+        usual, tight = (shown(field.name, getattr(limits, field.name)) for limits in (DEFAULT_LIMITS, UNTRUSTED_LIMITS))
+        rows.append((f"`{field.name}`", usual, tight if tight != usual else "the same", field.metadata["why"]))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    page = (Path(__file__).parent.parent / "docs" / "security.md").read_text()
+    assert table in page, f"docs/security.md should have:\n{table}"
+
+
+def test_untrusted_limits_are_nowhere_wider():
+    for field in dataclasses.fields(Limits):
+        assert getattr(UNTRUSTED_LIMITS, field.name) <= getattr(DEFAULT_LIMITS, field.name)

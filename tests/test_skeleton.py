@@ -92,7 +92,7 @@ def test_a_hostile_skeleton_is_refused(text: str) -> None:
 def test_a_bomb_is_refused() -> None:
     text = f"{64 << 20}." + urlsafe_b64encode(zstd.compress(bytes(64 << 20))).decode().rstrip("=")
     with pytest.raises(LimitError, match="inflates"):
-        Skeleton.from_text(text, Limits(decompression_floor=1 << 20))
+        Skeleton.from_text(text, Limits(document_bytes=1 << 20))
 
 
 def test_a_skeleton_with_no_file_or_two_is_refused() -> None:

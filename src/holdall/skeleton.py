@@ -115,7 +115,7 @@ def _check_member(member: Member, bonds: int) -> None:
 
 
 def _inflate(packed: bytes, size: int, limits: Limits) -> bytes:
-    cap = min(limits.decompressed_bytes, max(limits.decompression_floor, limits.decompression_ratio * len(packed)))
+    cap = min(limits.decompressed_bytes, max(limits.document_bytes, limits.decompression_ratio * len(packed)))
     if size > cap:
         raise LimitError(LIMIT.id, None, f"the carried skeleton inflates to {size} bytes, more than {cap}")
     return b"".join(expand([packed], size))

@@ -22,9 +22,6 @@ __all__ += ["TextType", "Trust", "about", "each_file", "first_error", "reading",
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_MIB = 1 << 20
-
-
 # click's parameter types became generic in 8.2; at run time both kinds are the bare class.
 if TYPE_CHECKING:
     TextType = click.ParamType[str]
@@ -132,18 +129,9 @@ class Trust:
         """The usual caps, or tight ones for the files of strangers."""
         if not self.untrusted:
             return None
-        from holdall.limits import Limits
+        from holdall.limits import UNTRUSTED_LIMITS
 
-        return Limits(
-            index_bytes=256 * _MIB,
-            tensors=1_000_000,
-            rank=64,
-            name_bytes=4096,
-            nesting=64,
-            metadata_entries=100_000,
-            metadata_bytes=64 * _MIB,
-            decompressed_bytes=256 * _MIB,
-        )
+        return UNTRUSTED_LIMITS
 
     @property
     def allowed(self) -> tuple[str, ...] | None:

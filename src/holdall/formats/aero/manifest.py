@@ -41,8 +41,7 @@ def json_object(container: Container, check: Check) -> dict[str, Any] | None:
     chunk = container.chunks.first(MJSN)
     if chunk is None:
         return None
-    data = content(container.source, chunk, check)
-    check.limit("metadata_bytes", len(data), chunk.offset, "aero: MJSN")
+    data = _document(container, chunk, check)
     try:
         document = json.decode(data, depth=check.limits.nesting)
     except DocumentError as error:
@@ -66,8 +65,7 @@ def manifest_map(container: Container, check: Check) -> dict[str, Any] | None:
     chunk = container.chunks.first(MMSG)
     if chunk is None:
         return None
-    data = content(container.source, chunk, check)
-    check.limit("metadata_bytes", len(data), chunk.offset, "aero: MMSG")
+    data = _document(container, chunk, check)
     try:
         found = msgpack.decode(data, depth=check.limits.nesting)
     except DocumentError as error:
@@ -75,6 +73,14 @@ def manifest_map(container: Container, check: Check) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         _fail(rules.MANIFEST, chunk, DocumentError(0, "the document is not a map"), check)
     return found
+
+
+def _document(container: Container, chunk: Chunk, check: Check) -> bytes:
+    """The bytes of a chunk that becomes Python values."""
+    check.limit("metadata_bytes", chunk.ulen, chunk.offset, f"aero: {chunk.fourcc}")
+    if chunk.compressed:
+        check.limit("document_bytes", chunk.ulen, chunk.offset, f"aero: {chunk.fourcc}, expanded")
+    return content(container.source, chunk, check)
 
 
 def model_map(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
