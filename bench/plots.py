@@ -53,7 +53,7 @@ PLOTS = {
     "read-size": Plot("Reading all tensors, every byte touched, warm", SIZE, SPEED, _gigabytes),
     "save-size": Plot("Saving arrays, without fsync", SIZE, SPEED, _gigabytes),
     "convert-size": Plot("Converting safetensors, without fsync", SIZE, SPEED, _gigabytes),
-    "convert-memory": Plot("Peak memory of converting", SIZE, MEMORY, _peak),
+    "convert-memory": Plot("Peak memory of converting", SIZE, MEMORY, _peak, lambda series: series != "cp"),
 }
 
 

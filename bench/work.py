@@ -118,13 +118,18 @@ def _command(command: Command) -> Sample:
 def _sample(action: Action) -> Sample:
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    before = _faults()
     began = time.perf_counter()
     kept = action()
     seconds = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    minor, major = after.ru_minflt - before.ru_minflt, after.ru_majflt - before.ru_majflt
+    minor, major = (now - then for now, then in zip(_faults(), before, strict=True))
     return Sample(seconds, _peak_mb(), minor, major, kept if isinstance(kept, dict) else {})
+
+
+def _faults() -> tuple[int, int]:
+    """Minor and major ones so far, with those of processes that were started here and have ended."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_minflt + children.ru_minflt, own.ru_majflt + children.ru_majflt
 
 
 def _peak_mb() -> float:

@@ -113,7 +113,7 @@ def star(folder: Path, hub: Path, format: str, size: int, rounds: int, fsync: bo
 
 
 def growing(run: Run) -> Iterator[Case]:
-    room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for size in [10**6, 10**7] if run.quick else [10**6, 10**7, 10**8, 10**9, 10**10]:
         with run.folder(3 * size) as folder:
             hub = make(folder / "hub.safetensors", "safetensors", size)

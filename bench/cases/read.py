@@ -166,7 +166,7 @@ def _payload(path: Path) -> int:
 
 def growing(run: Run) -> Iterator[Case]:
     """Two ways of each side; copies only where file and copies have room in memory together."""
-    room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for size in [10**6, 10**7] if run.quick else [10**6, 10**7, 10**8, 10**9, 10**10]:
         with run.folder(size) as folder:
             path = make(folder / "one.safetensors", "safetensors", size)
@@ -178,7 +178,7 @@ def growing(run: Run) -> Iterator[Case]:
                 ways["holdall.numpy.load_file"] = work(holdall_loads, str(path), hub)
                 ways[LOAD_FILE] = work(safetensors_loads, str(path), hub)
             else:
-                run.skipped.append(f"copies of {_gb(size)}: no room for file and copies in memory")
+                run.skipped.append(f"copies of {_gb(size)}: file and copies do not fit into memory together")
             lines = [Contender(name, job, series=name, x=size) for name, job in ways.items()]
             yield Case(f"Read {_gb(size)}, safetensors", lines, run.pick(3, 1), MEMMAP, size=size, plots=["read-size"])
 
