@@ -19,7 +19,7 @@ from holdall.formats.torch.layout import LEGACY
 from holdall.formats.torch.pickle import Machine
 from holdall.formats.torch.refs import Refs
 from holdall.formats.torch.tensors import Place, Storages, lay_out, width_of
-from holdall.inflated import read_part
+from holdall.inflated import Inflated, read_part
 from holdall.metadata import Metadata
 from holdall.model import Model
 from holdall.zipfiles import STORED, Archive, read_archive
@@ -50,6 +50,8 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     pickle = archive.payload(row)
     base = int(archive.starts[row])
     check.limit("index_bytes", pickle.size, base, "torch: bytes of data.pkl")
+    if isinstance(pickle, Inflated):
+        check.limit("document_bytes", pickle.size, base, "torch: bytes of data.pkl, inflated")
     content = run(read_part(pickle, 0, pickle.size), base, check)
     swapped = _swapped(archive, root, check)
     storages = _ZipStorages(archive, root, base, check)
