@@ -1,14 +1,17 @@
 """Which lines of a reader a corpus reaches: every input is replayed with a line tracer on the reader's files.
 
 A reader's files are those of its format, without the ones that only write, and the shared ones that reading it uses.
-Lines are lines of function bodies; what runs at import is not counted.
+Counted are the lines of the functions that at least one input enters; the functions that none enters, which only
+writers and callers use, are listed by name. What runs at import, and lines that refuse a caller's value (``raise
+ContentError``), are no lines of a reader.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -16,7 +19,7 @@ from typing import Any
 import holdall
 from holdall.testing.fuzz.subjects import SUBJECTS
 
-__all__ = ["lines_of", "measured", "reader_files"]
+__all__ = ["functions_of", "measured", "reader_files"]
 
 _SHARED: Mapping[str, tuple[str, ...]] = {
     "aero": ("documents/msgpack.py", "documents/json.py", "compression.py"),
@@ -30,6 +33,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "safetensors": ("documents/json.py",),
     "torch": ("zipfiles.py", "inflated.py"),
 }
+_FUNCTION = 2  # CO_NEWLOCALS: not the body of a module or of a class
 _WRITE = (
     "write.py",
     "pack.py",
@@ -55,29 +59,53 @@ def reader_files(name: str) -> list[Path]:
     return [file for file in files if file.name not in _WRITE and file.name != "__init__.py"]
 
 
-def lines_of(file: Path) -> set[int]:
-    """The lines of the bodies of all functions in a file."""
+def functions_of(file: Path) -> dict[str, set[int]]:
+    """The lines of each function of a file, by its name."""
+    text = file.read_text()
+    refusals = {number for number, line in enumerate(text.splitlines(), 1) if "raise ContentError" in line}
+    found: dict[str, set[int]] = {}
 
-    def inside(code: CodeType, function: bool) -> Iterator[int]:
-        if function:
-            yield from (line for _, _, line in code.co_lines() if line is not None and line != code.co_firstlineno)
+    def walk(code: CodeType) -> None:
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
-                yield from inside(constant, constant.co_flags & 2 != 0)  # CO_NEWLOCALS: not a class body
+                if constant.co_flags & _FUNCTION:
+                    lines = {line for _, _, line in constant.co_lines() if line is not None} - refusals
+                    found.setdefault(constant.co_qualname, set()).update(lines - {constant.co_firstlineno})
+                walk(constant)
 
-    return set(inside(compile(file.read_text(), str(file), "exec"), False))
+    walk(compile(text, str(file), "exec"))
+    return {name: lines for name, lines in found.items() if lines}
 
 
 def measured(name: str, inputs: Iterable[bytes]) -> dict[str, Any]:
-    """Lines that there are, lines that the inputs reach, and those that they do not, by file."""
-    files = {str(file): lines_of(file) for file in reader_files(name)}
-    reached: dict[str, set[int]] = {file: set() for file in files}
+    """Lines that there are, lines that the inputs reach, those they miss by file, and functions that none enters."""
+    files = {str(file): functions_of(file) for file in reader_files(name)}
+    reached = _traced(name, inputs, files)
+    root = Path(holdall.__file__).parent
+    total, missed, closed = 0, {}, {}
+    for file, functions in files.items():
+        entered = {function: lines for function, lines in functions.items() if lines & reached[file]}
+        lines = set().union(*entered.values())
+        total += len(lines)
+        short = str(Path(file).relative_to(root))
+        missed[short] = sorted(lines - reached[file])
+        closed[short] = sorted(functions.keys() - entered.keys())
+    return {
+        "lines": total,
+        "reached": total - sum(map(len, missed.values())),
+        "missed": {file: lines for file, lines in missed.items() if lines},
+        "never_entered": {file: names for file, names in closed.items() if names},
+    }
+
+
+def _traced(name: str, inputs: Iterable[bytes], files: Container[str]) -> dict[str, set[int]]:
+    """The lines of ``files`` that the inputs reach."""
+    reached: dict[str, set[int]] = defaultdict(set)
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        seen = reached.get(frame.f_code.co_filename)
-        if seen is None:
+        if frame.f_code.co_filename not in files:
             return None
-        seen.add(frame.f_lineno)
+        seen = reached[frame.f_code.co_filename]
 
         def line(frame: FrameType, event: str, _: object) -> Any:
             seen.add(frame.f_lineno)
@@ -92,13 +120,7 @@ def measured(name: str, inputs: Iterable[bytes]) -> dict[str, Any]:
             probe(data)
     finally:
         sys.settrace(None)
-    root = Path(holdall.__file__).parent
-    missed = {str(Path(file).relative_to(root)): sorted(lines - reached[file]) for file, lines in files.items()}
-    return {
-        "lines": sum(map(len, files.values())),
-        "reached": sum(len(lines & reached[file]) for file, lines in files.items()),
-        "missed": {file: lines for file, lines in missed.items() if lines},
-    }
+    return reached
 
 
 def main() -> None:
