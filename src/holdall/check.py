@@ -60,7 +60,8 @@ class Finding:
     """One breach of one rule.
 
     ``offset`` is the byte in the file; ``inner`` says where inside a compressed block or a JSON or
-    msgpack document; ``file`` names the member when the model has several files.
+    msgpack document; ``file`` names the member when the model has several files; ``needs`` is how many bytes the file
+    would have to have, where it says so and is shorter.
     """
 
     rule: str
@@ -70,6 +71,7 @@ class Finding:
     hint: str | None = None
     inner: str | None = None
     file: str | None = None
+    needs: int | None = None
 
 
 @dataclass(slots=True)
@@ -137,13 +139,20 @@ class Check:
         return LEVELS.index(level) <= LEVELS.index(wanted)
 
     def fail(
-        self, rule: Rule, at: int | None, message: str, *, hint: str | None = None, inner: str | None = None
+        self,
+        rule: Rule,
+        at: int | None,
+        message: str,
+        *,
+        hint: str | None = None,
+        inner: str | None = None,
+        needs: int | None = None,
     ) -> NoReturn:
         """Say that the file breaks ``rule`` at byte ``at``. Never returns."""
         if self.report is None:
             kind = LimitError if rule is LIMIT else FormatError
             raise kind(rule.id, at, message if inner is None else f"{message} [{inner}]")
-        self._record(rule, at, message, hint, inner)
+        self._record(rule, at, message, hint, inner, needs)
         raise _Abandon
 
     def note(
@@ -161,10 +170,12 @@ class Check:
         message: Callable[[int], str],
         *,
         hint: str | None = None,
+        needs: Callable[[], int] | None = None,
     ) -> None:
         """Check a whole column: every row that is not ``ok`` breaks ``rule``.
 
-        A structure rule behaves as :meth:`fail` once the bad rows are recorded, any other as :meth:`note`.
+        A structure rule behaves as :meth:`fail` once the bad rows are recorded, any other as :meth:`note`. ``needs``
+        is asked for the bytes that the file would have to have for all rows.
         """
         if ok.all() or (rule.level != "structure" and not self.wants(rule.level)):
             return
@@ -173,8 +184,9 @@ class Check:
         if self.report is None:
             self.fail(rule, locate(bad[0]), message(bad[0]), hint=hint)
         kept = max(0, self.limits.findings_per_rule - self._seen[rule.id])
+        needed = None if needs is None else needs()
         for row in bad[:kept]:
-            self._record(rule, locate(row), message(row), hint, None)
+            self._record(rule, locate(row), message(row), hint, None, needed)
         if len(bad) > kept:
             self.report.suppressed[rule.id] = self.report.suppressed.get(rule.id, 0) + len(bad) - kept
         if rule.level == "structure":
@@ -191,8 +203,16 @@ class Check:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""
         return _Scope(self)
 
-    def _record(self, rule: Rule, at: int | None, message: str, hint: str | None, inner: str | None) -> None:
-        self.record(Finding(rule.id, rule.severity, at, message, hint, inner, self.file))
+    def _record(
+        self,
+        rule: Rule,
+        at: int | None,
+        message: str,
+        hint: str | None,
+        inner: str | None,
+        needs: int | None = None,
+    ) -> None:
+        self.record(Finding(rule.id, rule.severity, at, message, hint, inner, self.file, needs))
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdall.layout import Buffer
 
-__all__ = ["Shapes"]
+__all__ = ["Shapes", "furthest"]
 
 _CODE = {4: "I", 8: "Q"}
 _SAFE = 2.0**62  # a float64 product below this is below 2**63 exactly: no wrap happened
@@ -85,6 +85,16 @@ class Shapes(Sequence[tuple[int, ...]]):
                     empty |= dims[:, axis] == 0
             counts[rows], exact[rows] = product, empty | (size < _SAFE)
         return counts, exact
+
+
+def furthest(offsets: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> int:
+    """Where the last of the ranges ends, as a number that has not wrapped.
+
+    >>> furthest(np.array([0, 8], np.uint64), np.array([100, 8], np.uint64))
+    100
+    """
+    ends = offsets + sizes
+    return 1 << 64 if (ends < offsets).any() else int(ends.max(initial=0))
 
 
 def _product(dims: Sequence[int]) -> int:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConversionReport", "convert"]
 
+_NAMED = 10  # files that are left behind, by name
+
 
 @dataclass(slots=True)
 class ConversionReport:
@@ -140,6 +142,8 @@ def convert(
             target=os.fspath(dst),
             target_format=target.name,
         )
+        for model in models:
+            report.changes += _left_behind(model)
         job = _Job(models, target, settings, changes, report, limits or DEFAULT_LIMITS)
         job.whole &= split is None
         untouched = not (options or metadata or quantize or dedup) and split is None
@@ -158,6 +162,13 @@ def convert(
             write(dst, plan, fsync=fsync, progress=progress)  # type: ignore[arg-type]  # plan and writer go together
     report.seconds = time.monotonic() - began
     return report
+
+
+def _left_behind(model: Model) -> list[str]:
+    """What lies in the folder of a source and is no part of the model: said, so that nobody takes the copy for all."""
+    names = registry.find(model.format or "").beside(model)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [f"left behind, no part of the model: {', '.join(names[:_NAMED])}{more}"] if names else []
 
 
 class _Job:

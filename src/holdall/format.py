@@ -141,6 +141,10 @@ class Format(ABC):
         """What of ``copy`` makes the damaged file of ``model`` whole; raises where the copy cannot."""
         raise UnsupportedError(f"{self.name}: has no hashes of small ranges to repair by")
 
+    def beside(self, model: Model) -> list[str]:
+        """Files in the folder of an open model that are no part of it: no conversion takes them along."""
+        return []
+
     def facet(self, name: str, model: Model) -> Any:
         """What the model holds under a facet's name ("sizevars", "vocab", "config"); None where it holds none."""
         return None

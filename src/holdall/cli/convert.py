@@ -124,7 +124,10 @@ def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
         f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
     ]
     if report.restored == "bytes":
-        lines.append("  the original is restored byte for byte")
+        from holdall import registry
+
+        whole = "files of the original model are" if registry.find(report.target_format).folder else "original is"
+        lines.append(f"  the {whole} restored byte for byte")
     elif report.restored == "content":
         lines.append("  the original's metadata and structure are restored around the changed tensors")
     lines += [f"  {clean(text)}" for text in report.changes]

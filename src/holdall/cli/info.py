@@ -23,6 +23,7 @@ from holdall.cli.text import (
 )
 
 if TYPE_CHECKING:
+    from holdall.cut import Cut
     from holdall.examine import Examination
     from holdall.model import Model
 
@@ -40,32 +41,49 @@ def info(files: tuple[str, ...], reading: Reading) -> None:
 
     def act(path: str, number: int) -> bool:
         with reading.examine(path) as seen:
-            if seen.model is None:
+            cut = None if seen.report.ok else _cut(seen)
+            model = seen.model if cut is None or cut.model is None else cut.model
+            if seen.format is None:
                 raise first_error(seen)
             if reading.json:
-                emit_json(_facts(seen, seen.model))
+                emit_json(_facts(seen, model, cut))
             else:
                 if number:
                     click.echo()
-                _show(seen, seen.model)
+                _show(seen, model, cut)
             return seen.report.ok
 
     each_file(files, act)
 
 
-def _size(model: Model) -> int:
-    return sum(source.size for source in model.sources)
+def _cut(seen: Examination) -> Cut | None:
+    from holdall.cut import cut_of
+
+    return cut_of(seen)
 
 
-def _facts(seen: Examination, model: Model) -> dict[str, Any]:
+def _size(seen: Examination, model: Model, cut: Cut | None) -> int:
+    return seen.source.size if cut is not None else sum(source.size for source in model.sources)
+
+
+def _facts(seen: Examination, model: Model | None, cut: Cut | None) -> dict[str, Any]:
+    counts = Counter(finding.severity for finding in seen.report.findings)
+    facts: dict[str, Any] = {"path": seen.source.name, "format": seen.report.format}
+    if model is not None:
+        facts |= _content(model, _size(seen, model, cut))
+    else:
+        facts["size"] = seen.source.size
+    if cut is not None:
+        facts["cut"] = {"size": cut.size, "needs": cut.needs, "whole_tensors": None if model is None else cut.whole}
+    return {**facts, "problems": {severity: counts[severity] for severity in ("error", "warning", "note")}}
+
+
+def _content(model: Model, size: int) -> dict[str, Any]:
     totals = model.tensors.totals()
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
-    counts = Counter(finding.severity for finding in seen.report.findings)
     return {
-        "path": seen.source.name,
-        "format": model.format,
         "version": list(model.version),
-        "size": _size(model),
+        "size": size,
         "files": len(model.sources),
         "tensors": len(model.tensors),
         "parameters": sum(total.elements for total in totals.values()),
@@ -80,7 +98,6 @@ def _facts(seen: Examination, model: Model) -> dict[str, Any]:
         "largest": [
             {"name": t.name, "dtype": str(t.dtype), "shape": list(t.shape), "nbytes": t.nbytes} for t in largest
         ],
-        "problems": {severity: counts[severity] for severity in ("error", "warning", "note")},
     }
 
 
@@ -94,17 +111,35 @@ def _asset_size(model: Model, name: str) -> int | None:
         return None
 
 
-def _show(seen: Examination, model: Model) -> None:
+def _show(seen: Examination, model: Model | None, cut: Cut | None) -> None:
+    heading(clean(seen.source.name))
+    if model is not None:
+        _show_content(seen, model, cut)
+    elif seen.format is not None:
+        size = seen.source.size
+        lines = [("format", f"{seen.format.name}  {seen.format.title}"), ("size", _size_line(size))]
+        pairs([*lines, *([] if cut is None else _cut_lines(cut))])
+    _problems(seen)
+
+
+def _cut_lines(cut: Cut) -> list[tuple[str, str]]:
+    here = f"{cut.size:,} of {cut.needs:,} bytes are here; the first missing one is at {cut.size:#x}"
+    if cut.model is None or not len(cut.model.tensors):  # the index is beyond the cut, or damaged as well
+        return [("cut short", here)]
+    return [("cut short", here), ("whole", f"{cut.whole:,} of {plural(len(cut.model.tensors), 'tensor')}")]
+
+
+def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
     totals = model.tensors.totals()
     parameters = sum(total.elements for total in totals.values())
     nbytes = sum(total.nbytes for total in totals.values())
     version = ".".join(map(str, model.version))
     title = seen.format.title if seen.format is not None else ""
-    heading(clean(seen.source.name))
     pairs(
         [
             ("format", f"{model.format} {version}".strip() + f"  {title}"),
-            ("size", _size_line(model)),
+            ("size", _size_line(_size(seen, model, cut), len(model.sources))),
+            *([] if cut is None else _cut_lines(cut)),
             ("tensors", f"{len(model.tensors):,} holding {size_text(nbytes)}"),
             ("parameters", f"{count_text(parameters)} ({parameters:,})" if parameters >= 1000 else str(parameters)),
         ]
@@ -128,13 +163,11 @@ def _show(seen: Examination, model: Model) -> None:
         click.echo()
         cells = ((shorten(t.name, 60), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
         table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
-    _problems(seen)
 
 
-def _size_line(model: Model) -> str:
-    size = _size(model)
+def _size_line(size: int, files: int = 1) -> str:
     exact = f" ({size:,} bytes)" if size >= 1000 else ""
-    return f"{size_text(size)}{exact}" + (f" in {len(model.sources)} files" if len(model.sources) > 1 else "")
+    return f"{size_text(size)}{exact}" + (f" in {files} files" if files > 1 else "")
 
 
 def _first(names: Any) -> list[str]:

@@ -12,7 +12,7 @@ import click
 from holdall.cli.convert import writer_options
 from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, trusting
 from holdall.cli.output import Progress, emit, emit_json, progress, table
-from holdall.cli.text import clean, plural, shape_text, size_text
+from holdall.cli.text import brief, clean, plural, shape_text, size_text
 from holdall.errors import ContentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -250,7 +250,8 @@ def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, 
     verb = "would write" if dry_run else "wrote"
     took = "" if dry_run else f" in {done.seconds:.1f} s"
     lines = [f"{verb} {clean(done.target)}: {done.target_format}, {plural(done.tensors, 'tensor')}, {size}{took}"]
-    lines += [f"  {clean(str(loss))}" for loss in done.losses[:20]]
+    lines += [f"  {brief(text)}" for text in done.changes]
+    lines += [f"  {brief(str(loss))}" for loss in done.losses[:20]]
     if path is not None and found is None and not dry_run:
         lines.append("  nothing is quantized, so there is nothing to report")
     if found is not None and path is not None:

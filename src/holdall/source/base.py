@@ -92,6 +92,10 @@ class Source(ABC):
         """The names of the files beside this one, or inside it when it is a folder."""
         raise UnsupportedError(f"{self.name}: has no folder to list")
 
+    def everything(self) -> list[str]:
+        """All files below a folder, at any depth, hidden ones too; empty where they cannot be listed."""
+        return []
+
     def files(self) -> list[str]:
         """The files of the same folder and of its subfolders, one level down, as :meth:`sibling` takes them."""
         raise UnsupportedError(f"{self.name}: has no folder to list")

@@ -83,6 +83,13 @@ class Folder:
                     found.append(entry.name)
         return sorted(name for name in found if not any("\ud800" <= letter <= "\udfff" for letter in name))
 
+    def everything(self) -> list[str]:
+        """All files below the folder, hidden ones too, as relative paths, sorted; links are named, not followed."""
+        found = []
+        for folder, _, names in os.walk(self.path):
+            found += [str((Path(folder) / name).relative_to(self.path)) for name in names]
+        return sorted(found)
+
     def source(self, relative: str, *, map: bool = True) -> FileSource:
         """The member ``relative`` as a source; FormatError when there is none, or it lies outside."""
         from holdall.source.file import FileSource
@@ -188,6 +195,9 @@ class FolderSource(Source):
 
     def files(self) -> list[str]:
         return self._folder.files()
+
+    def everything(self) -> list[str]:
+        return self._folder.everything()
 
     def __reduce__(self) -> tuple[object, ...]:
         return again, (partial(FolderSource, str(self.path), map=self._map), self.identity)

@@ -11,6 +11,7 @@ import numpy as np
 
 from holdall import kernels
 from holdall.check import LIMIT, Check
+from holdall.columns import furthest
 from holdall.compression import FrameError, expand, expand_proven
 from holdall.formats.aero import rules
 from holdall.formats.aero.layout import (
@@ -209,6 +210,7 @@ def _chunks(source: Source, header: SimpleNamespace, chunks: Chunks, check: Chec
     check.rows(
         inside, rules.PLACE, lambda row: _entry_at(header, row, "chunk_offset"),
         lambda row: f"{what(row)}: {lengths[row]} bytes at {offsets[row]} run past the file's end at {source.size}",
+        needs=lambda: furthest(offsets, lengths),
     )  # fmt: skip
     codes = fourccs(table)
     packed = (table["chunk_flags"] & COMPRESSED) != 0

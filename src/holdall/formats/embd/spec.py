@@ -126,7 +126,7 @@ class _Reader:
             with check.scope():
                 if header.total_file_size != size:
                     message = f"embd: the header says {header.total_file_size} bytes, the file has {size}"
-                    check.fail(rules.FILE_SIZE, _at("total_file_size"), message)
+                    check.fail(rules.FILE_SIZE, _at("total_file_size"), message, needs=header.total_file_size)
             with check.scope():
                 if footer.magic_end != END_MAGIC:
                     message = f"embd: the footer holds {footer.magic_end!r}, not {END_MAGIC!r}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdall import kernels
 from holdall.check import Check, figure
-from holdall.columns import Shapes
+from holdall.columns import Shapes, furthest
 from holdall.dtypes import named
 from holdall.encodings import Stored
 from holdall.formats.gguf import rules
@@ -359,6 +359,7 @@ class _Tensors:
                     fits, rules.PLACE, columns.starts,
                     lambda row: f"gguf: tensor {names[row]!r}: {sizes[row]} bytes at {offsets[row]} of the data, which "
                     f"begins at {data}, run past the end of the file at {self.front.size}",
+                    needs=lambda: data + furthest(offsets, sizes),
                 )  # fmt: skip
         return offsets + np.uint64(data)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from holdall import kernels
 from holdall.check import Check
-from holdall.columns import Shapes
+from holdall.columns import Shapes, furthest
 from holdall.documents.json import DocumentError, decode
 from holdall.dtypes import DTYPES as ALL_DTYPES
 from holdall.formats.gptrs import config, rules
@@ -178,6 +178,7 @@ class _Reader:
                     inside, rules.PLACE, columns.starts,
                     lambda row: f"gptrs: tensor {names[row]!r}: {sizes[row]} bytes at {offsets[row]} run past the end "
                     f"of the file at {size}",
+                    needs=lambda: furthest(offsets, sizes),
                 )  # fmt: skip
         self.ledger.payloads("tensor", offsets, sizes, names.__getitem__)
         if check.wants("strict"):

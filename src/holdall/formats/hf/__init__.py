@@ -52,6 +52,11 @@ class HuggingFace(Format):
     )
     rules = (*RULES, *FILE_RULES)
 
+    def beside(self, model: Model) -> list[str]:
+        """Weights that the index does not name, hidden files, and what lies deeper than one folder."""
+        known = {*model.assets, *(source.member for source in model.sources)}
+        return [name for source in model.sources[:1] for name in source.everything() if name not in known]
+
     def accepts(self, head: bytes, source: Source) -> bool:
         """A folder with safetensors files, or an index by its name."""
         if not source.is_folder:

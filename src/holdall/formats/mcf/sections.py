@@ -113,7 +113,7 @@ def read_header(source: Source, check: Check, ledger: Ledger) -> SimpleNamespace
         check.fail(rules.MAJOR, at("major"), f"mcf: major version {header.major} is unknown; {MAJOR} is known")
     if header.file_size != size:
         message = f"mcf: the header says {header.file_size} bytes, the file has {size}"
-        check.fail(rules.FILE_SIZE, at("file_size"), message)
+        check.fail(rules.FILE_SIZE, at("file_size"), message, needs=header.file_size)
     if not HEADER.size <= header.header_size <= size:
         message = f"mcf: header_size is {header.header_size}; it must lie in {HEADER.size}..{size}"
         check.fail(rules.SIZE, at("header_size"), message)

@@ -98,7 +98,7 @@ def _header(source: Source, check: Check) -> SimpleNamespace:
         check.fail(rules.VERSION, _at("version"), f"oinf: version {header.version} is unknown; 1 and 2 are known")
     if header.file_size != size:
         message = f"oinf: the header says {header.file_size} bytes, the file has {size}"
-        check.fail(rules.FILE_SIZE, _at("file_size"), message)
+        check.fail(rules.FILE_SIZE, _at("file_size"), message, needs=header.file_size)
     previous = 0
     for name in ("offset_sizevars", "offset_metadata", "offset_tensors", "offset_data"):
         offset = getattr(header, name)

@@ -137,6 +137,7 @@ def _offsets(index: Index, start: int, size: int, check: Check) -> None:
                 ends <= np.uint64(room), rules.OFFSET_RANGE, at,
                 lambda row: f"safetensors: tensor {names[row]!r} ends at {ends[row]} of the data, which has {room} "
                 "bytes: the file may be cut short",
+                needs=lambda: start + int(ends.max()),
             )  # fmt: skip
 
 
