@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["Directory", "gather", "name_breach", "read_directory"]
 
 _FULL = np.uint64(0xFFFFFFFF)  # a number that is in the zip64 field instead
-# Names that need no closer look, one a line: no part is empty or all dots, no colon follows the letter of a drive or
-# stands before a slash. What is plain between line ends is plain with them inside, too.
-_PLAIN = re.compile(r"(?:\.?\w[^/\\\0:\n]*+(?:(?<=\w\w):(?!/)[^/\\\0:\n]*+)*+[/\n])*+")
+# Names that need no closer look, one a line: no part is empty or all dots, and there is no backslash, colon or control
+# character. What is plain between line ends is plain with them inside, too.
+_PLAIN = re.compile(r"(?:\.?\w[ -.0-9;-\[\]-~\x80-\U0010ffff]*+[/\n])*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,21 @@ class Directory:
     stored: NDArray[np.uint64]
     sizes: NDArray[np.uint64]
     offsets: NDArray[np.uint64]  # of the local headers
+
+    def begins(self, text: str) -> NDArray[np.bool_]:
+        """Which names begin with ``text``."""
+        return self._have(text.encode(), self.name_at)
+
+    def ends(self, text: str) -> NDArray[np.bool_]:
+        """Which names end in ``text``."""
+        size = np.uint64(len(text.encode()))
+        return self._have(text.encode(), self.name_at + self.name_size - np.minimum(size, self.name_size))
+
+    def _have(self, wanted: bytes, at: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        found = np.zeros(len(at), np.bool_)
+        rows = (self.name_size >= len(wanted)).nonzero()[0]
+        found[rows] = gather(self.data, f"V{len(wanted)}", at[rows]) == np.void(wanted)
+        return found
 
 
 def name_breach(name: str) -> str | None:

@@ -39,9 +39,11 @@ class Headers:
         whole = (front["magic"] == np.void(MAGIC)) & (front["major"] == 1) & (front["minor"] == 0)
         whole &= size <= room[here]
         here, size = here[whole], size[whole]
-        known = self._known
         spans = zip(at[here].tolist(), (at[here] + size).tolist(), strict=True)
-        self._found.append((rows[here], [known.setdefault(data[start:stop], len(known)) for start, stop in spans]))
+        texts = [data[start:stop] for start, stop in spans]
+        for text in dict.fromkeys(texts):
+            self._known.setdefault(text, len(self._known))
+        self._found.append((rows[here], list(map(self._known.__getitem__, texts))))
 
     def settle(self, archive: Archive, check: Check) -> tuple[list[Array], NDArray[np.intp]]:
         """Arrays, and which of them each entry has; -1 for entries that have to be looked at one by one.

@@ -81,9 +81,7 @@ def _entries(
     """Every entry into a row, or the metadata. Those without a code are looked at one by one."""
     names = archive.names
     titles = list(map(str.removesuffix, names, repeat(SUFFIX)))
-    odd = codes < 0
-    if sum(map(len, names)) - sum(map(len, titles)) < len(SUFFIX) * len(names):
-        odd |= np.array([not name.endswith(SUFFIX) for name in names], np.bool_)
+    odd = (codes < 0) | ~archive.directory.ends(SUFFIX)
     if METADATA in titles:
         odd[titles.index(METADATA)] = True
     kept, documents = ~odd, np.zeros(len(names), np.bool_)

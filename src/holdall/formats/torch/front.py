@@ -24,7 +24,9 @@ _GLOBALS = (
 )
 _WORDS = tuple(f"{module}\n{name}\n".encode() for module, name in _GLOBALS)
 _KIND_OF = np.array([0, 0, *(PALETTE.index(kind) for kind in STORAGES.values())], np.uint64)
-_VALUES = 64  # dims and strides of a tensor, on average, for which there is room
+# What there is room for, on average a tensor; pickles of more than that are the machine's.
+_REMEMBERED = 16
+_VALUES = 16  # dims and strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,8 @@ class Memo(dict[int, Any]):
 def find_front(data: bytes, limits: Limits) -> Front | None:
     """The front of the pickle in ``data``; None when there is nothing in it that the kernel knows, or it is damaged."""
     room = data.count(b"Q")  # no tensor goes without its opcode
-    remembered = min(data.count(b"q") + data.count(b"r"), limits.metadata_entries)
-    memo, rows = np.empty(remembered, np.uint64), np.empty((room, len(Column)), np.uint64)
-    values = np.empty(min(len(data) // 2, _VALUES * room), np.uint64)
+    memo = np.empty(min(_REMEMBERED * (room + 1), limits.metadata_entries), np.uint64)
+    rows, values = np.empty((room, len(Column)), np.uint64), np.empty(_VALUES * room, np.uint64)
     most = 8 * limits.metadata_entries
     ordered, count, kept, made, at = kernels.pickle_tensors(data, _WORDS, most, memo, rows, values)
     if not count:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, count, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +99,7 @@ def _after(front: Front, data: bytes, base: int, check: Check) -> Content | None
 
 def _pickle_row(archive: Archive, check: Check) -> tuple[str, int]:
     """The folder that everything is in, and the row of its pickle."""
-    called = compress(count(), map(str.endswith, archive.names, repeat("/data.pkl")))
+    called = archive.directory.ends("/data.pkl").nonzero()[0].tolist()
     rows = [row for row in called if archive.names[row].count("/") == 1]
     if len(rows) != 1:
         check.fail(rules.PICKLE, 0, f"torch: the archive has {len(rows)} entries called */data.pkl, not one")
@@ -123,7 +122,7 @@ class _ZipStorages(Storages):
 
     def __init__(self, archive: Archive, root: str, base: int, check: Check) -> None:
         lead = f"{root}data/"
-        self.inside = np.fromiter(map(str.startswith, archive.names, repeat(lead)), np.bool_, len(archive.names))
+        self.inside = archive.directory.begins(lead)
         self.starts, self.sizes, self.plain = archive.starts, archive.sizes, archive.methods == STORED
         self._archive = archive
         self._lead = lead
