@@ -237,5 +237,30 @@ def msgpack_dims(chance: Random) -> Arguments:
 
 
 @case
+def protobuf_records(chance: Random) -> Arguments:
+    """Records in a message of which a window is at hand, sound or damaged."""
+    from holdall.formats.onnx.wire import field
+
+    def value() -> bytes | int:
+        return chance.choice(
+            (noise(chance, chance.choice((0, 1, 5, 200))), chance.choice((0, 127, 128, (1 << 64) - 1)))
+        )
+
+    data = b""
+    for _ in range(chance.choice((0, 1, 4, 30))):
+        inner = b"".join(field(chance.choice((0, 1, 2, 8, 13, 99)), value()) for _ in range(chance.randrange(7)))
+        data += field(chance.choice((5, 5, 5, 2)), inner)
+    if data and chance.random() < 0.4:
+        at = chance.randrange(len(data))
+        data = data[:at] + noise(chance, 2) + data[at + 1 :]
+    base, stop = chance.choice((0, 0, 77, 1 << 40)), len(data) + chance.choice((0, 0, 0, 5))
+    window = data[: chance.choice((len(data), len(data), chance.randrange(len(data) + 1)))]
+    rows, values = chance.choice((0, 1, 3, 40)), chance.choice((0, 1, 3, 200))
+    singles, odd = put(chance, b"\x42\x10"), put(chance, b"\x0d")
+    columns = np.zeros(9 * rows, np.uint64), np.zeros(values, np.uint64)
+    return put(chance, window), base, base, base + stop, 5, 1, singles, odd, *columns
+
+
+@case
 def simd_level(chance: Random) -> Arguments:
     return ()

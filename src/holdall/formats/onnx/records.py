@@ -28,6 +28,7 @@ _SINGLES = bytes((layout.NAME << 3 | BYTES, layout.RAW << 3 | BYTES, layout.DATA
                   layout.LOCATION << 3 | VARINT))  # fmt: skip
 _ODD = bytes((*layout.NUMBERS, layout.EXTERNAL))
 _NAME, _RAW, _TYPE, _LOCATION = range(FIRST, FIRST + 2 * len(_SINGLES), 2)
+_KEPT = [FIELD, START, STOP, ODD, COUNT, _TYPE, _TYPE + 1, _LOCATION, _RAW, _RAW + 1]
 _ROWS, _DIMS = 1 << 14, 1 << 16  # that are read at a time
 _LEAST, _MOST = 1 << 12, 1 << 20  # bytes that are read at a time: few where payloads lie between
 _BITS = np.zeros(max(layout.DTYPES) + 2, np.uint64)  # by data_type; 0 where there is no such type, as in the last
@@ -56,17 +57,16 @@ class Records:
 def read_records(source: Source, start: int, stop: int, walker: Walker, check: Check) -> Records:
     """The initializers of the graph at ``start..stop``."""
     names: list[str] = []
-    tables, dims = [np.empty((0, FIRST + 2 * len(_SINGLES)), np.uint64)], [np.empty(0, np.uint64)]
+    tables, dims = [np.empty((len(_KEPT), 0), np.uint64)], [np.empty(0, np.uint64)]
     for base, window, rows, values in _windows(source, start, stop, walker):
         names += _names(rows, base, window, check.limits.metadata_bytes)
-        tables.append(rows)
-        dims.append(values)
+        tables.append(rows.T[_KEPT])
+        dims.append(values.copy())
         check.limit("tensors", len(names), start, "onnx: initializers")
-    table, values = np.concatenate(tables), np.concatenate(dims)
-    columns = [np.ascontiguousarray(table[:, column]) for column in (FIELD, START, STOP, _TYPE, COUNT, _RAW)]
-    fields, starts, stops, codes, ranks, places = columns
-    sizes = table[:, _RAW + 1] - places
-    plain = (table[:, ODD] == 0) & (table[:, _LOCATION] == 0) & (table[:, _RAW + 1] != 0) & (table[:, _TYPE + 1] != 0)
+    fields, starts, stops, odd, ranks, codes, typed, location, places, ends = np.concatenate(tables, axis=1)
+    values = np.concatenate(dims)
+    sizes = ends - places
+    plain = (odd == 0) & (location == 0) & (ends != 0) & (typed != 0)
     plain &= _fits(codes, ranks, values, sizes, source.size) & (ranks <= np.uint64(check.limits.rank))
     if len(set(names)) != len(names):  # only the first of several can be plain
         seen: set[str] = set()
@@ -79,7 +79,7 @@ def read_records(source: Source, start: int, stop: int, walker: Walker, check: C
 def _windows(
     source: Source, start: int, stop: int, walker: Walker
 ) -> Iterator[tuple[int, bytes, NDArray[np.uint64], NDArray[np.uint64]]]:
-    """Where each window begins, its bytes, the rows that are in it and the dims of their tensors."""
+    """Where each window begins, its bytes, the rows that are in it and the dims of their tensors, until the next."""
     rows, dims = np.empty((_ROWS, FIRST + 2 * len(_SINGLES)), np.uint64), np.empty(_DIMS, np.uint64)
     step = _LEAST
     while start < stop:
@@ -87,11 +87,12 @@ def _windows(
         count, used, reached, why = kernels.protobuf_records(
             window, start, start, stop, layout.INITIALIZER, layout.DIMS, _SINGLES, _ODD, rows, dims
         )
-        yield start, window, rows[:count].copy(), dims[:used].copy()
+        yield start, window, rows[:count], dims[:used]
         if why == WIRE:
             for _ in walker.fields(reached, stop):
                 raise AssertionError("a field that is broken was read")
-        step = min(4 * step, _MOST) if reached <= start + len(window) else _LEAST
+        skipped = reached - start > 2 * len(window)
+        step = _LEAST if skipped else min(4 * step, _MOST)
         start = reached
 
 
