@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from holdall.plan import Plan
     from holdall.tensor import Tensor
 
 __all__ = ["FORMATS", "HASHES", "arrays", "checksum", "make", "make_many", "make_sparse", "name_of", "path_of"]
@@ -158,34 +159,45 @@ def _by_safetensors(path: str, count: int) -> Action:
     return lambda: save_file({name_of(n): values[n] for n in range(count)}, path)
 
 
-def make_sparse(path: Path, format: str, size: int) -> bool:
-    """A file whose header and tables are real and whose payloads are holes; False for formats with checksums."""
-    return bool(run(work(_make_sparse, str(path), format, size)).kept["made"])
+def make_sparse(path: Path, format: str, size: int) -> None:
+    """A file whose header and tables are real and whose payloads are holes, of a format without checksums."""
+    run(work(_make_sparse, str(path), format, size))
 
 
 def _make_sparse(path: str, format: str, size: int) -> Action:
     from holdall.api import plan_of
     from holdall.dtypes import named
     from holdall.payload import Made
-    from holdall.plan import Constant, Plan, Stream
+    from holdall.plan import Plan
     from holdall.tensor import Tensor
 
     each = size // TENSORS // 8 * 8
     holes = [Tensor(name_of(n), named("f32"), (each // 4,), Made(each, _never)) for n in range(TENSORS)]
 
-    def action() -> dict[str, bool]:
+    def action() -> None:
         plan = plan_of(path, holes, format=format)
-        if not isinstance(plan, Plan) or plan.tails or not all(isinstance(p, Constant | Stream) for p in plan.pieces):
-            return {"made": False}
-        with Path(path).open("wb") as file:
-            for piece in plan.pieces:
-                if isinstance(piece, Constant):
-                    file.seek(piece.offset)
-                    file.write(piece.data)
-            file.truncate(plan.cursor)
-        return {"made": True}
+        if isinstance(plan, Plan):
+            _write_holes(Path(path), plan)
+            return
+        Path(path).mkdir()
+        for name, part in plan.files.items():
+            _write_holes(Path(path) / name, part)
 
     return action
+
+
+def _write_holes(path: Path, plan: Plan) -> None:
+    """The constant pieces of a plan, which has to have no others but payloads."""
+    from holdall.plan import Constant, Stream
+
+    assert not plan.tails
+    with path.open("wb") as file:
+        for piece in plan.pieces:
+            assert isinstance(piece, Constant | Stream), piece
+            if isinstance(piece, Constant):
+                file.seek(piece.offset)
+                file.write(piece.data)
+        file.truncate(plan.cursor)
 
 
 def _never() -> Any:
