@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Shapes", "furthest"]
 
 _CODE = {4: "I", 8: "Q"}
+_BLOCK = 1 << 14  # rows that are multiplied at a time, so that the temporaries stay in the cache
 _SAFE = 2.0**62  # a float64 product below this is below 2**63 exactly: no wrap happened
 
 
@@ -59,11 +60,7 @@ class Shapes(Sequence[tuple[int, ...]]):
         """
         counts = np.ones(len(self), np.uint64)
         exact = np.ones(len(self), np.bool_)
-        # Dims that lie on their own grid are picked up as numbers, others byte by byte.
-        width = np.uint64(self._width)
-        on_grid = memoryview(self._data).nbytes % self._width == 0 and not (self._positions % width).any()
-        flat = np.frombuffer(self._data, f"<u{self._width}" if on_grid else np.uint8)
-        for rank in sorted(set(self._ranks.tolist())):  # np.unique would import numpy.ma, a tenth of numpy itself
+        for rank in sorted(set(self._ranks.tolist()) - {0}):  # np.unique would import numpy.ma, a tenth of numpy itself
             rows = (self._ranks == rank).nonzero()[0]
             if rank > 64 or rank * len(rows) < 64:  # few, or silly: one by one
                 for row in rows.tolist():
@@ -71,20 +68,25 @@ class Shapes(Sequence[tuple[int, ...]]):
                     exact[row] = count < 1 << 62
                     counts[row] = count if exact[row] else 0
                 continue
-            if on_grid:
-                dims = flat[(self._positions[rows] // width)[:, None] + np.arange(rank, dtype=np.uint64)]
-            else:
-                where = self._positions[rows][:, None] + np.arange(rank * self._width, dtype=np.uint64)
-                dims = flat[where].view(f"<u{self._width}")
-            dims = dims.astype(np.uint64)
-            product, size, empty = counts[rows], np.ones(len(rows)), np.zeros(len(rows), np.bool_)
-            with np.errstate(over="ignore"):
-                for axis in range(rank):  # few: a reduction over so short an axis takes ten times as long
-                    product *= dims[:, axis]
-                    size *= dims[:, axis]
-                    empty |= dims[:, axis] == 0
-            counts[rows], exact[rows] = product, empty | (size < _SAFE)
+            for start in range(0, len(rows), _BLOCK):
+                block = rows[start : start + _BLOCK]
+                counts[block], exact[block] = self._products(block, rank)
         return counts, exact
+
+    def _products(self, rows: NDArray[np.intp], rank: int) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Elements of the tensors in ``rows``, all of one rank, and which of them are exact."""
+        room = memoryview(self._data).nbytes - self._width + 1
+        stored = np.ndarray(room, f"<u{self._width}", self._data, strides=(1,))  # the number at any byte
+        product, size, empty = np.ones(len(rows), np.uint64), np.ones(len(rows)), np.zeros(len(rows), np.bool_)
+        at = self._positions[rows]
+        with np.errstate(over="ignore"):
+            for _ in range(rank):  # few: a reduction over so short an axis takes ten times as long
+                dims = stored[at].astype(np.uint64)
+                product *= dims
+                size *= dims
+                empty |= dims == 0
+                at += np.uint64(self._width)
+        return product, empty | (size < _SAFE)
 
 
 def furthest(offsets: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> int:
