@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from holdall.plan import Plan
     from holdall.tensor import Tensor
 
-__all__ = ["FORMATS", "HASHES", "arrays", "checksum", "make", "make_many", "make_sparse", "name_of", "path_of"]
+__all__ = [
+    "FORMATS",
+    "HASHES",
+    "arrays",
+    "checksum",
+    "make",
+    "make_many",
+    "make_sparse",
+    "make_variants",
+    "name_of",
+    "path_of",
+]
 __all__ += ["rehearsed", "small_file", "tensors"]
 
 FORMATS = {
@@ -142,6 +153,37 @@ def _make_many(folder: str, count: int, formats: list[str]) -> Action:
         gc.disable()  # it would look at a million arrays again and again
         for format in formats:
             holdall.save(path_of(Path(folder), f"many-{count}", format), content, format=format, fsync=False)
+
+    return action
+
+
+def make_variants(folder: Path, count: int) -> dict[str, Path]:
+    """The same tensors in layouts that are read and are not what is written by default."""
+    found = {
+        "embd, sequential": folder / f"sequential-{count}.weights",
+        "gptrs-archive, version 1": folder / f"version-1-{count}.gptrsten",
+    }
+    run(work(_make_variants, count, *map(str, found.values())))
+    return found
+
+
+def _make_variants(count: int, sequential: str, version_1: str) -> Action:
+    import struct
+
+    import numpy as np
+
+    import holdall
+
+    values = np.arange(4 * count, dtype=np.float32).reshape(count, 4)
+
+    def action() -> None:
+        content = {name_of(n): values[n] for n in range(count)}
+        holdall.save(sequential, content, layout="sequential", fsync=False)
+        with Path(version_1).open("wb") as file:  # holdall reads this version and does not write it
+            file.write(b"GPTRSTEN" + struct.pack("<II", 1, count))
+            for name, array in content.items():
+                head = struct.pack("<I", len(name)) + name.encode() + struct.pack("<IQ", 1, array.size)
+                file.write(head + struct.pack("<IBQ", 0, 0, array.nbytes) + array.tobytes())
 
     return action
 

@@ -15,6 +15,7 @@ from bench.content import (
     make_many,
     make_many_by_safetensors,
     make_sparse,
+    make_variants,
     path_of,
     rehearsed,
     small_file,
@@ -152,18 +153,24 @@ def by_tensors(run: Run) -> Iterator[Case]:
             )
         count = counts[-1]
         native = [ours(folder, count, format, [at_most(0.5, SAFE_OPEN)]) for format in FORMATS]
+        native += [
+            Contender(f"holdall: {name}", work(holdall_lists, str(path), small_file(run.scratch, name.split(",")[0])),
+                      [at_most(0.5, SAFE_OPEN)])
+            for name, path in make_variants(folder, count).items()
+        ]  # fmt: skip
         twins = [twin(folder, count, format) for format in (("oinf", "safetensors") if run.quick else FORMATS)]
         yield Case(
             f"Open and list {count:,} tensors, each format",
             [*theirs(folder, count), *native, *twins],
-            run.pick(4, 1),
+            run.pick(3, 1),
             beside=SAFE_OPEN,
             plots=["open-tensors", "open-formats"],
             says="The twins are the readable Python bodies of the C kernels (HOLDALL_NATIVE=0).",
         )
-        quick_ones = [format for format in FORMATS if once(folder, count, format) < SLOW * count / 100_000]
+        slow = SLOW * count / 100_000
+        quick_ones = [format for format in FORMATS if once(folder, count, format) < slow]
         run.skipped.extend(
-            f"open {most:,} tensors, {format}: {count:,} take more than {SLOW:g} s"
+            f"open {most:,} tensors, {format}: {count:,} take more than {slow:g} s"
             for format in FORMATS
             if format not in quick_ones
         )
