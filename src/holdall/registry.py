@@ -96,7 +96,8 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
             raise FormatError(UNKNOWN.id, 0, f"{source.name}: {looks}; it holds no {by_name[0].name}")
         return by_name[0]  # its reader says precisely what is wrong
     known = ", ".join(allowed if allowed is not None else names())
-    what = "is a folder" if source.is_folder else looks or f"begins with {head[:16]!r}"
+    other = next((row.name for row in BUILT_IN if row.magic and head.startswith(row.magic)), None)  # not allowed
+    what = "is a folder" if source.is_folder else f"is {other}" if other else looks or f"begins with {head[:16]!r}"
     raise FormatError(UNKNOWN.id, 0, f"{source.name}: {what}: none of the formats {known}")
 
 

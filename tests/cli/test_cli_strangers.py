@@ -254,3 +254,16 @@ def test_files_that_no_conversion_takes_along_are_listed(cli, tmp_path):
     back = cli("convert", tmp_path / "x.oinf", tmp_path / "back", "--format", "hf")
     assert "the files of the original model are restored byte for byte" in back.stdout
     assert (tmp_path / "back" / "config.json").read_text() == "{}"
+
+
+def test_a_format_that_is_not_allowed_is_named(cli, model_path):
+    shown = cli("info", model_path, "--allow", "mcf", "--allow", "gguf")
+    assert shown.exit_code == 1
+    assert f"{model_path}: is oinf: none of the formats mcf, gguf" in shown.stderr
+
+
+def test_convert_without_a_target_or_into_nothing_is_wrong_usage(cli, model_path, tmp_path):
+    shown = cli("convert", model_path)
+    assert shown.exit_code == 2
+    assert "Give a source and a target." in shown.stderr
+    assert cli("convert", model_path, tmp_path / "x.oinf", "--split", "0").exit_code == 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE, Trust, about, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
@@ -23,7 +23,7 @@ _SHOWN = 20
     epilog="Examples: holdall convert model.safetensors model.oinf --cast bf16   |   "
     "holdall convert part-*.safetensors whole.safetensors   |   holdall convert hf-folder model.mcf --dry-run"
 )
-@click.argument("sources", nargs=-1, required=True, type=FILE)
+@click.argument("sources", nargs=-1, type=FILE)
 @click.argument("target", type=FILE)
 @click.option("--format", "format", type=FORMAT_NAME, help="The target's format, instead of its suffix.")
 @click.option("--include", multiple=True, metavar="GLOB", help="Only tensors with such names.")
@@ -35,12 +35,12 @@ _SHOWN = 20
 @click.option("--dequantize", is_flag=True, help="Quantized tensors become f32.")
 @click.option("--dedup", is_flag=True, help="Store equal tensors once, where the target can.")
 @click.option(
-    "--split", type=SIZE, metavar="SIZE", help="A folder of files with at most so much payload each, such as 2GB."
+    "--split", type=Size(1), metavar="SIZE", help="A folder of files with at most so much payload each, such as 2GB."
 )
 @click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Add or replace a metadata entry.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE",
               help="A writer option of the target: see holdall formats NAME.")  # fmt: skip
-@click.option("--max-shard-size", type=SIZE, metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
+@click.option("--max-shard-size", type=Size(1), metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
 @click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
 @click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything natively.")
 @click.option("--force", is_flag=True, help="Write over a source of the same name even if something is lost by it.")
@@ -72,6 +72,8 @@ def convert(
     """
     from holdall.convert import convert as run
 
+    if not sources:
+        raise click.UsageError(f"what is {target!r} to be made from, or turned into? Give a source and a target.")
     _check_usage(target, format, changes["rename"], cast, list(options))
     given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
     with about(target), progress(f"converting to {clean(target)}") as told:

@@ -77,13 +77,16 @@ class Size(AnyType):
 
     name = "size"
 
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """As a number."""
         from holdall.errors import ContentError
         from holdall.sharding import parse_size
 
         try:
-            return parse_size(value, least=0)
+            return parse_size(value, least=self._least)
         except ContentError as error:
             self.fail(str(error), param, ctx)
 

@@ -41,7 +41,7 @@ _LISTED = 100
 @click.option("--rule", "rules", multiple=True, metavar="GLOB=METHOD",
               help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
 @click.option("--sensitive", type=click.Choice(_METHODS, case_sensitive=False),
-              help="Another method for values, feed-forward and position matrices, where errors tell most.")  # fmt: skip
+              help="Another method for value, feed-forward and position matrices, where errors tell most.")  # fmt: skip
 @click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave tensors with such names as they are.")
 @click.option(
