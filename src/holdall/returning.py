@@ -42,7 +42,7 @@ def original_plan(model: Model, target: Format, limits: Limits) -> tuple[Plan | 
     if changed or any(name not in known for name in model):
         return None
     report = Report(source.name, carried.format, "full")
-    check = Check(limits=limits, report=report)
+    check = Check(limits=carried.tightened(limits), report=report)
     with check.scope():
         original = target.read(source, check, Ledger())
         target.audit(original, check, lambda _: None)  # a payload that no longer fits its checksum
@@ -55,7 +55,7 @@ def original_model(model: Model, target: Format, limits: Limits) -> tuple[Model,
     if carried is None:
         return None
     source, changed = skeleton.bound_source(carried, model, _name(model))
-    original = target.read(source, Check(limits=limits), Ledger())
+    original = target.read(source, Check(limits=carried.tightened(limits)), Ledger())
     names = {bond.name: bond.carried for bond in carried.bonds}
     tensors, losses = [], []
     for tensor in original.tensors:

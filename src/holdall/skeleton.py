@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -99,15 +100,25 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
                 raise
             raise FormatError(BROKEN.id, None, f"the carried skeleton cannot be read: {error}") from None
         for member in skeleton.members:
-            _check_member(member, len(skeleton.bonds))
+            _check_member(member, skeleton.bonds)
         return skeleton
 
+    def tightened(self, limits: Limits) -> Limits:
+        """The limits to read the original with. Only payloads were cut out of it, so that no table of it is larger
+        than what was kept, but for what was compressed; a claimed size is no size."""
+        room = max(limits.decompression_floor, sum(len(member.kept) for member in self.members))
+        caps = {name: min(getattr(limits, name), room) for name in _TABLES}
+        return replace(limits, **caps)
 
-def _check_member(member: Member, bonds: int) -> None:
-    """Cuts in order, apart, inside the file, and exactly the kept bytes between them."""
+
+_TABLES = ("index_bytes", "string_table_bytes", "metadata_bytes")
+
+
+def _check_member(member: Member, bonds: Sequence[Bond]) -> None:
+    """Cuts in order, apart, inside the file, each as large as its tensor, and exactly the kept bytes between them."""
     at = payload = 0
     for start, size, row in member.cuts:
-        if start < at or size < 0 or not 0 <= row < bonds:
+        if start < at or size < 0 or not 0 <= row < len(bonds) or size != bonds[row].size:
             raise FormatError(BROKEN.id, None, f"the carried skeleton has a cut out of place at {start}")
         at, payload = start + size, payload + size
     if at > member.size or member.size - payload != len(member.kept):
@@ -223,7 +234,7 @@ def original_of(model: Model) -> Model | None:
     if carried is None or not may_read(model, carried.format):
         return None
     source, _ = bound_source(carried, model, model.sources[0].name if model.sources else "<memory>")
-    return registry.find(carried.format).read(source, Check(limits=limits), Ledger())
+    return registry.find(carried.format).read(source, Check(limits=carried.tightened(limits)), Ledger())
 
 
 def without(metadata: Metadata) -> Metadata:

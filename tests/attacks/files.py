@@ -24,7 +24,7 @@ from holdall.formats.onnx.wire import field as proto_field
 
 TENSORS = {"first": np.ones((2, 3), np.float32), "second": np.arange(6, dtype=np.float32)}
 
-_OPTIONS: dict[str, dict[str, Any]] = {"embd": {"checksums": False}}
+OPTIONS: dict[str, dict[str, Any]] = {"embd": {"checksums": False}}
 
 
 @cache
@@ -32,7 +32,7 @@ def good(format: str) -> bytes:
     """A small file of two tensors."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "good"
-        holdall.save(path, TENSORS, format=format, fsync=False, **_OPTIONS.get(format, {}))
+        holdall.save(path, TENSORS, format=format, fsync=False, **OPTIONS.get(format, {}))
         return path.read_bytes()
 
 

@@ -16,8 +16,8 @@ NAMES = family("names", "a name is printed so that it steers no terminal, and ex
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x1b[2J\x1b[H", "\x9b31mred", "\u202egnp.exe", "\u2066a\u2069",
-    "a\nok: fine", "a\rb", "\x07\x08\x7f", "a\u2028b", "\ufeffa", "\U000e0041", "../../outside", "/etc/outside", "a/../../outside",
-    "..\\outside", "CON", "-rf", "~", "$(id)", "w\0v", ".", "..", "x" * 70_000,
+    "a\nok: fine", "a\rb", "\x07\x08\x7f", "a\u2028b", "\ufeffa", "\U000e0041", "../../outside", "/etc/outside",
+    "a/../../outside", "..\\outside", "CON", "-rf", "~", "$(id)", "w\0v", ".", "..", "x" * 70_000,
 )  # fmt: skip
 _SHORT = [name for name in HOSTILE if len(name.encode()) <= 6]
 

@@ -1,0 +1,119 @@
+"""Hostile skeletons: what a conversion would carry of its source, written by somebody who means harm."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+
+import msgspec
+
+import holdall
+from holdall.compression import compress
+from holdall.errors import ContentError
+from holdall.skeleton import KEY, Bond, Member, Skeleton
+from tests.attacks.files import OPTIONS, TENSORS, good
+from tests.attacks.kit import Attack, family
+
+SKELETONS = family("skeletons", "a carried skeleton is read like any file: it opens nothing, and lies are refused")
+
+HUGE = 1 << 45
+
+
+def _text(value: object, size: int | None = None) -> str:
+    data = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
+    return f"{len(data) if size is None else size}." + urlsafe_b64encode(compress(data, 9)).decode().rstrip("=")
+
+
+@cache
+def texts() -> dict[str, str]:
+    """What to carry, by what is wrong with it."""
+    oinf = good("oinf")
+    bond = Bond("first", "f32", 24, "first", "f32")
+    whole = Member("", len(oinf), (), oinf)
+    vast = Bond("gone", "u8", _vast(oinf).cuts[0][1], "", "")
+    zeros = compress(bytes(100 << 20), 19)
+    made: dict[str, object] = {
+        "of nothing": Skeleton("oinf", (), (), False),
+        "of no format": Skeleton("", (), (whole,), False),
+        "of a format that is none": Skeleton("../../evil", (), (whole,), False),
+        "of a file that is another": Skeleton("oinf", (), (Member("", 8, (), b"PK\3\4abcd"),), False),
+        "of two files": Skeleton("oinf", (), (whole, whole), False),
+        "of a folder with a path": Skeleton("hf", (), (Member("../../etc/passwd", 1, (), b"x"),), True),
+        "of a folder with an absolute path": Skeleton("hf", (), (Member("/etc/passwd", 1, (), b"x"),), True),
+        "of a folder with an escape": Skeleton("hf", (), (Member("\x1b[2J", 1, (), b"x"),), True),
+        "with a cut past the end": Skeleton("oinf", (bond,), (Member("", 80, ((72, HUGE, 0),), oinf[:72]),), False),
+        "with cuts that overlap": Skeleton("oinf", (bond,), (Member("", 100, ((72, 20, 0), (80, 8, 0)), oinf[:72]),), False),
+        "with a cut before the start": Skeleton("oinf", (bond,), (Member("", 80, ((-8, 16, 0),), oinf[:72]),), False),
+        "with a cut of a bond that is not there": Skeleton("oinf", (bond,), (Member("", 80, ((72, 8, 7),), oinf[:72]),), False),
+        "with less than it says": Skeleton("oinf", (), (Member("", HUGE, (), oinf),), False),
+        "with a hole of terabytes": Skeleton("oinf", (bond,), (Member("", HUGE, ((0, HUGE, 0),), b""),), False),
+        "with a table larger than its bond": Skeleton("oinf", (bond,), (_vast(oinf),), False),
+        "with a table of gigabytes that are not there": Skeleton("oinf", (vast,), (_vast(oinf),), False),
+        "with a tensor that is not there": Skeleton("oinf", (Bond("w", "f32", 8, "missing", "f32"),), (
+            Member("", 80, ((72, 8, 0),), oinf[:72]),), False),
+        "with a bond larger than its tensor": Skeleton("oinf", (Bond("w", "f32", 30, "first", "f32"),), (
+            Member("", 102, ((72, 30, 0),), oinf[:72]),), False),
+        "with a cut larger than its bond": Skeleton("oinf", (bond,), (Member("", 272, ((72, 200, 0),), oinf[:72]),), False),
+        "within a skeleton": Skeleton("safetensors", (), (_carrying(),), False),
+        "that is a list": [[[[]]]],
+        "that is nested deep": b"\x91" * 100_000,
+        "of a hundred thousand bonds": Skeleton("oinf", (bond,) * 100_000, (whole,), False),
+    }  # fmt: skip
+    found = {name: value.to_text() if isinstance(value, Skeleton) else _text(value) for name, value in made.items()}
+    return {
+        **found,
+        "that is empty": "",
+        "that is no text of one": "x",
+        "with a size that is none": "abc.KLUv_SAAAQAA",
+        "with a negative size": "-1.KLUv_SAAAQAA",
+        "with a size of 5,000 digits": "9" * 5000 + ".KLUv_SAAAQAA",
+        "with a size of terabytes": f"{HUGE}.KLUv_SAAAQAA",
+        "that is a bomb": f"{100 << 20}." + urlsafe_b64encode(zeros).decode().rstrip("="),
+        "that inflates to more than it says": "10." + urlsafe_b64encode(zeros).decode().rstrip("="),
+    }
+
+
+def _vast(oinf: bytes) -> Member:
+    """An OINF header whose tables are all of a file of 1.9 GB, none of it kept."""
+    from holdall.formats.oinf.layout import HEADER
+
+    size = (1900 << 20) & ~7
+    fields = vars(HEADER.read(oinf, 0)) | {"n_tensors": 1, "n_metadata": 0, "offset_data": size, "file_size": size}
+    return Member("", size, ((HEADER.size, size - HEADER.size, 0),), HEADER.pack(**fields))
+
+
+def _carrying() -> Member:
+    from tests.formats.safetensors.files import build
+
+    data = build({"__metadata__": {KEY: Skeleton("oinf", (), (), False).to_text()}})
+    return Member("", len(data), (), data)
+
+
+_DISGUISE = "holdall.Skeleton"
+_LOOKS = ("embd", "gptrs-checkpoint")  # for a configuration or a vocabulary; nothing in their files sums up the key
+
+
+def _carriers(folder: Path, format: str) -> Iterator[Attack]:
+    for number, (name, text) in enumerate(texts().items()):
+        path = folder / f"{number}"
+        options = OPTIONS.get(format, {})
+        try:  # under another name, since some writers look into a skeleton
+            holdall.save(path, TENSORS, format=format, metadata={_DISGUISE: text}, fsync=False, **options)
+        except ContentError:
+            continue  # a text that it cannot hold
+        if format in _LOOKS:
+            path.write_bytes(path.read_bytes().replace(_DISGUISE.encode(), KEY.encode()))
+        else:
+            rmtree(path) if path.is_dir() else path.unlink()
+            holdall.save(path, TENSORS, format=format, metadata={KEY: text}, fsync=False)
+        yield Attack(f"a skeleton {name}", path, "never")
+
+
+for _format, _found in holdall.formats().items():
+    if _found.holds.free_text:
+        SKELETONS.on(_format)(_carriers)
+    else:
+        SKELETONS.spare("it has no place for free text, so that it carries none", _format)
