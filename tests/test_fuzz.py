@@ -22,7 +22,7 @@ _SMALL = 1 << 20
 def test_a_short_run_finds_nothing(name: str, tmp_path: Path) -> None:
     watch = smoke(name, tmp_path, seconds=15, seed=1)
     assert watch.causes == {}, [path.read_text() for path in tmp_path.glob("*.json")]
-    assert watch.inputs > 500
+    assert watch.inputs > 100  # on a slow and busy machine, of the slowest format
     assert 0 < watch.whole < watch.inputs
 
 

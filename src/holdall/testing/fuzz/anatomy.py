@@ -14,6 +14,7 @@ from holdall.examine import examine
 from holdall.explain import expand, records
 from holdall.ledger import Ledger
 from holdall.source import Source
+from holdall.source.deferred import DeferredSource
 
 __all__ = ["Field", "Part", "anatomy"]
 
@@ -56,6 +57,7 @@ def anatomy(source: Source, format: str) -> list[Part]:
 
 
 def _parts(source: Source, ledger: Ledger) -> Iterator[Part]:
+    member = source.member or (source.name if isinstance(source, DeferredSource) else "")
     for owner in ledger.owners:
         for record in islice(records(owner), _ROWS):
             if record.size == 0 or record.start + record.size > source.size:
@@ -70,4 +72,4 @@ def _parts(source: Source, ledger: Ledger) -> Iterator[Part]:
                 fields = {
                     row.name: Field(row.name, kinds[row.name].kind, row.offset, row.size, row.value) for row in rows
                 }
-            yield Part(source.member, owner.kind, owner.name, record.start, record.size, fields)
+            yield Part(member, owner.kind, owner.name, record.start, record.size, fields)

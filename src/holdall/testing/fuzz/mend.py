@@ -76,6 +76,9 @@ COUNTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }  # fmt: skip
 
 
+_CHUNKS = 64  # of an AERO file that are mended
+
+
 def _put(data: bytearray, layout: Layout, field: str, value: int, start: int = 0) -> None:
     """Set one integer field of the record at ``start``, where it fits."""
     at, size = start + layout.offset_of(field), layout.fields[field].fixed_size
@@ -115,7 +118,7 @@ def _aero(data: bytearray) -> None:
     if first > len(data):
         return
     count = min(aero.TOC.read(data, header.toc_offset).entry_count, (len(data) - first) // aero.ENTRY.size)
-    for row in range(count):
+    for row in range(min(count, _CHUNKS)):
         at = first + row * aero.ENTRY.size
         entry = aero.ENTRY.read(data, at)
         stored = bytes(data[entry.chunk_offset : entry.chunk_offset + entry.chunk_length])

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from typing import Any
 
 from holdall.compression import compress
 from holdall.errors import FormatError, UnsupportedError
@@ -21,7 +22,7 @@ from holdall.testing.fuzz.mend import COUNTS, MEND, SPANS, inflated
 from holdall.testing.fuzz.subjects import Subject
 from holdall.testing.fuzz.trees import TEXTS, changed, damaged, number
 
-__all__ = ["mutated"]
+__all__ = ["documents_of", "mutated", "put_document", "repeat_row", "splice"]
 
 Files = dict[str, bytes]
 Bytes = Callable[[bytes], bytes]  # a plain mutation of bytes, such as libFuzzer's own
@@ -120,7 +121,7 @@ def _with_a_shift(
     choices: list[Callable[[], None]] = []
     rows = [part for part in parts if part.kind == "table"]
     texts = [(part, field) for part in parts for field in part.fields.values() if field.kind == "text"]
-    documents = _documents(files, parts, subject)
+    documents = documents_of(files, parts, subject)
     if rows:
         choices += [lambda: _row(files, parts, chance.choice(rows), subject, chance)] * 3
     if texts:
@@ -132,11 +133,14 @@ def _with_a_shift(
 
 
 def _row(files: Files, parts: tuple[Part, ...], part: Part, subject: Subject, chance: random.Random) -> None:
+    repeat_row(files, parts, part, chance.choice((0, 2, 2, 3, 20)), subject)
+
+
+def repeat_row(files: Files, parts: tuple[Part, ...], part: Part, times: int, subject: Subject) -> None:
+    """The entry ``part`` of a table so many times, counted."""
     stored = files[part.member][part.start : part.stop]
-    times = chance.choice((0, 2, 2, 3, 20))
-    new = stored * times
     _count(files, parts, part, times - 1, subject)
-    _splice(files, parts, part.member, part.start, part.stop, new, subject)
+    splice(files, parts, part.member, part.start, part.stop, stored * times, subject)
 
 
 def _count(files: Files, parts: tuple[Part, ...], part: Part, more: int, subject: Subject) -> None:
@@ -160,7 +164,7 @@ def _text(
         new = damaged(new, chance)
     whole = len(new).to_bytes(8, "little")[:width] + new
     pad = 8 if subject.name == "oinf" else 1
-    _splice(files, parts, part.member, field.start, field.start + field.size, whole + bytes(-len(whole) % pad), subject)
+    splice(files, parts, part.member, field.start, field.start + field.size, whole + bytes(-len(whole) % pad), subject)
 
 
 def _damage(
@@ -173,7 +177,7 @@ def _damage(
     if own and chance.random() < 0.6:
         part = chance.choice(own)
         old = files[name][part.start : part.stop]
-        _splice(files, parts, name, part.start, part.stop, change(old), subject)
+        splice(files, parts, name, part.start, part.stop, change(old), subject)
     else:
         files[name] = change(files[name])
 
@@ -181,7 +185,7 @@ def _damage(
 _Document = tuple[str, int, int, Kind, Part | None]  # member, start, stop, kind, and the AERO entry of a chunk
 
 
-def _documents(files: Files, parts: tuple[Part, ...], subject: Subject) -> list[_Document]:
+def documents_of(files: Files, parts: tuple[Part, ...], subject: Subject) -> list[_Document]:
     """The documents of an input: regions that begin like JSON, chunks of AERO, or the whole file."""
     found: list[_Document] = []
     for name, data in files.items():
@@ -203,19 +207,28 @@ def _documents(files: Files, parts: tuple[Part, ...], subject: Subject) -> list[
 def _document(
     files: Files, parts: tuple[Part, ...], document: _Document, subject: Subject, chance: random.Random
 ) -> None:
+    def change(tree: Any) -> Any:
+        for _ in range(chance.choice((1, 1, 1, 2, 4))):
+            tree = changed(tree, chance)
+        return tree
+
+    put_document(files, parts, document, subject, change)
+
+
+def put_document(
+    files: Files, parts: tuple[Part, ...], document: _Document, subject: Subject, change: Callable[[Any], Any]
+) -> None:
+    """The document with its tree changed, in its place."""
     member, start, stop, (take, make), entry = document
     stored = files[member][start:stop]
     packed = entry is not None and stored[:4] == b"\x28\xb5\x2f\xfd"
-    tree = take(inflated(stored) if packed else stored)
-    for _ in range(chance.choice((1, 1, 1, 2, 4))):
-        tree = changed(tree, chance)
-    new = make(tree)
+    new = make(change(take(inflated(stored) if packed else stored)))
     if entry is not None:
         _set(files, entry, "chunk_ulen", len(new))
         new = compress(new, 1) if packed else new
     elif stored[-1:] == b" ":  # safetensors fills its header up
         new += b" " * max(0, len(stored) - len(new))
-    _splice(files, parts, member, start, stop, new, subject)
+    splice(files, parts, member, start, stop, new, subject)
 
 
 def _set(files: Files, part: Part, name: str, value: int) -> None:
@@ -225,7 +238,7 @@ def _set(files: Files, part: Part, name: str, value: int) -> None:
     files[part.member] = data[: field.start] + stored + data[field.start + field.size :]
 
 
-def _splice(
+def splice(
     files: Files, parts: tuple[Part, ...], member: str, start: int, stop: int, new: bytes, subject: Subject
 ) -> None:
     """Put ``new`` in place of ``start..stop``; what says where things are is changed with it."""
