@@ -51,7 +51,7 @@ def writes(size: int) -> Iterator[Write]:
     for name in ("oinf", "aero", "mcf", "gguf", "npz", "hf", "aeroset"):
         yield _convert(f"convert safetensors to {name}", size, name)
     yield _convert("convert safetensors to safetensors", size, "safetensors")
-    yield _convert("quantize safetensors to mcf", size, "mcf", quantize="k4")
+    yield _convert("convert safetensors to a quantized mcf", size, "mcf", quantize="k4")
     yield _convert("convert safetensors to a split folder", size, "safetensors", "out", split=size)
     yield _convert("convert a safetensors file in its place", size, "safetensors", "in.safetensors", rename=["s/l/m/"])
     for name in ("oinf", "safetensors", "gguf", "mcf", "aero"):
