@@ -206,6 +206,7 @@ PICKLES = [
     written(2, dtype="i32", shape=(), strides=()),
     dumped({f"w{n}": tensor(str(n), (2, 3), (3, 1)) for n in range(4)}),
     dumped(collections.OrderedDict([("a", 1)])),
+    dumped({f"w{n}": tensor(str(n), (2, 3) if n % 3 else (6,), (3, 1) if n % 3 else (1,)) for n in range(45)}),
 ]
 
 
@@ -222,7 +223,9 @@ def test_both_find_the_same_in_damaged_pickles(data):
     if data.draw(st.booleans()):
         del pickled[data.draw(st.integers(1, len(pickled))) :]
     rooms = {
-        "most": data.draw(st.sampled_from([MOST, MOST, 5, 60])), "memo": data.draw(st.sampled_from([64, 64, 3])),
-        "rows": data.draw(st.sampled_from([16, 16, 2])), "values": data.draw(st.sampled_from([64, 64, 9])),
-    }  # fmt: skip
+        "most": data.draw(st.sampled_from([MOST, MOST, 5, 60, 1300])),
+        "memo": data.draw(st.sampled_from([1024, 1024, 3, 300])),
+        "rows": data.draw(st.sampled_from([64, 64, 2, 40])),
+        "values": data.draw(st.sampled_from([256, 256, 9, 150])),
+    }
     assert find(native, bytes(pickled), **rooms) == find(pickle_reference, bytes(pickled), **rooms)

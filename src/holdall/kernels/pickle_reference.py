@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
 from holdall.kernels.buffers import array_of, check_size, view_of
 
@@ -20,6 +23,7 @@ _ORDERED_DICT, _REBUILD, _FIRST_STORAGE = 0, 1, 2  # the words that every caller
 _MAX_WORDS = 64
 _MAX_BATCH = 1 << 18
 _MAX_RANK = 4096
+_FORMS = 4  # of items that are kept, to be met again
 
 
 class Kind(IntEnum):
@@ -80,7 +84,44 @@ class _Unknown(Exception):
     """Something that torch.save does not write for a state dict."""
 
 
+class _Template:
+    """Some bytes of the pickle in which numbers of four bytes count on: those under which values are remembered."""
+
+    def __init__(self, data: bytes, start: int, stop: int, counters: list[int]) -> None:
+        self._pieces: list[Any] = []
+        code = "<"
+        for at in counters:
+            self._pieces += [data[start:at], 0]
+            code += f"{at - start}sI"
+            start = at + 4
+        self._pieces.append(data[start:stop])
+        self._pack = Struct(f"{code}{stop - start}s").pack
+        self.counters = len(counters)
+
+    def bytes_from(self, count: int) -> bytes:
+        """The bytes, with the numbers from ``count`` on."""
+        if self.counters:
+            self._pieces[1::2] = range(count, count + self.counters)
+        return self._pack(*self._pieces)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """An item that was met before: what stands between its name and its key, and after its key."""
+
+    before: _Template
+    after: _Template
+    memo: list[int]
+    texts: bool  # whether the two texts and the tensor are remembered: the first, the second and the last of the memo
+    opcodes: int
+    row: list[int]  # from STORAGE on; DIMS and PLACE are put in
+    values: list[int]
+    reduce: int  # bytes from the opcode of the call to the end
+
+
 class _Walk:
+    """Goes through the pickle opcode by opcode, but for items that are like one of the last few."""
+
     def __init__(
         self, data: bytes, words: tuple[bytes, ...], most: int, memo_room: int, rows_room: int, values_room: int
     ) -> None:
@@ -90,6 +131,8 @@ class _Walk:
         self.memo: list[int] = []
         self.rows: list[int] = []
         self.values: list[int] = []
+        self.forms: deque[_Form] = deque(maxlen=_FORMS)
+        self.puts: list[int] = []  # where the numbers of four bytes are, of what an item remembers
 
     def state_dict(self) -> tuple[int, tuple[int, int, int, int]]:
         """Whether the dict is an OrderedDict, and where the walk ended."""
@@ -131,8 +174,67 @@ class _Walk:
     def _item(self) -> None:
         if self.rooms[1] - len(self.rows) < len(Column):
             raise _Unknown
+        if self._repeated():
+            return
+        start, made, memo, values = self.at, self.made, len(self.memo), len(self.values)
+        self.puts = []
         name = self._text()
-        self.rows += [*name, *self._tensor()]
+        row = [*name, *self._tensor()]
+        self.rows += row
+        key, stop = row[Column.KEY_AT], row[Column.KEY_AT] + row[Column.KEY_SIZE]
+        if name[0] != start + 5 or key - 5 < sum(name):  # one of the texts is not here
+            return
+        texts = [start << 3 | Kind.TEXT, (key - 5) << 3 | Kind.TEXT]
+        met, kinds = self.memo[memo:], [value & 7 for value in self.memo[memo:]]
+        regular = not met or (met[:2] == texts and kinds[-1] == Kind.TENSOR and not any(kinds[2:-1]))
+        if not regular or len(self.puts) != len(kinds):
+            return
+        self.forms.appendleft(
+            _Form(
+                _Template(self.data, sum(name), key - 4, [at for at in self.puts if at < key]),
+                _Template(self.data, stop, self.at, [at for at in self.puts if at > key]),
+                kinds, bool(kinds), self.made - made, row[Column.STORAGE :], self.values[values:],
+                self.at - row[Column.PLACE],
+            )
+        )  # fmt: skip
+
+    def _repeated(self) -> bool:
+        """Take an item that is like one of the last few, but for its texts; whether it is."""
+        data, at, count = self.data, self.at, len(self.memo)
+        if data[at : at + 1] != b"X":
+            return False
+        name_size = int.from_bytes(data[at + 1 : at + 5], "little")
+        middle = at + 5 + name_size
+        for form in self.forms:
+            before = form.before.bytes_from(count)
+            key = middle + len(before) + 4
+            if not data.startswith(before, middle):
+                continue
+            key_size = int.from_bytes(data[key - 4 : key], "little")
+            after = form.after.bytes_from(count + form.before.counters)
+            if not data.startswith(after, key + key_size):
+                continue
+            if (
+                self.made + form.opcodes > self.most
+                or count + len(form.memo) > self.rooms[0]
+                or len(self.values) + len(form.values) > self.rooms[2]
+            ):
+                return False
+            self.at = key + key_size + len(after)
+            self.made += form.opcodes
+            self.memo += form.memo
+            if form.texts:
+                self.memo[count] |= at << 3
+                self.memo[count + 1] |= (key - 5) << 3
+                self.memo[-1] |= len(self.rows) // len(Column) << 3
+            storage, elements, first, _, rank, _ = form.row
+            self.rows += (
+                at + 5, name_size, key, key_size, storage, elements, first, len(self.values), rank,
+                self.at - form.reduce,
+            )  # fmt: skip
+            self.values += form.values
+            return True
+        return False
 
     def _tensor(self) -> list[int]:
         """A call of _rebuild_tensor_v2 with a typed storage, flags and no hooks, or a tensor that was met before."""
@@ -266,6 +368,8 @@ class _Walk:
         opcode = self._peek()
         if opcode in (_PUT, _LONG_PUT):
             self._take(opcode)
+            if opcode == _LONG_PUT:
+                self.puts.append(self.at)
             if self._number(1 if opcode == _PUT else 4) != len(self.memo) or len(self.memo) >= self.rooms[0]:
                 raise _Unknown
             self.memo.append(what << 3 | kind)
