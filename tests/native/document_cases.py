@@ -264,3 +264,48 @@ def protobuf_records(chance: Random) -> Arguments:
 @case
 def simd_level(chance: Random) -> Arguments:
     return ()
+
+
+# -- pickles ---------------------------------------------------------------------------------------------
+
+_WORDS = (
+    b"collections\nOrderedDict\n",
+    b"torch._utils\n_rebuild_tensor_v2\n",
+    b"torch\nFloatStorage\n",
+    b"torch\nHalfStorage\n",
+)
+
+
+def _state_dict(chance: Random) -> bytes:
+    """A state dict as torch.save writes one, some of its opcodes changed."""
+    tensors, memo = [], iter(range(1 << 16))
+
+    def put_() -> bytes:
+        return b"q" + bytes([number]) if (number := next(memo)) < 256 else b"r" + struct.pack("<I", number)
+
+    for number in range(chance.choice((0, 1, 3, 40))):
+        name, key = b"layer.%d" % number, b"%d" % number
+        shape = b"K" + bytes([chance.randrange(256)])
+        tensors.append(
+            b"X" + struct.pack("<I", len(name)) + name + put_() + b"c" + _WORDS[1] + put_() + b"((X\x07\0\0\0storage"
+            + put_() + b"c" + chance.choice(_WORDS[2:]) + put_() + b"X" + struct.pack("<I", len(key)) + key + put_()
+            + b"X\x03\0\0\0cpu" + put_() + b"K\x04t" + put_() + b"QK\0" + shape + b"\x85" + put_() + b"K\x01\x85"
+            + put_() + b"\x89c" + _WORDS[0] + put_() + b")R" + put_() + b"t" + put_() + b"R" + put_()
+        )  # fmt: skip
+    start = chance.choice((b"}", b"c" + _WORDS[0] + b")R"))
+    data = bytearray(b"\x80\x02" + start + b"q\0" + b"(" + b"".join(tensors) + b"u.")
+    for _ in range(chance.choice((0, 0, 1, 3))):
+        at = chance.randrange(len(data))
+        data[at : at + chance.choice((1, 1, 4))] = chance.choice(
+            (chance.randbytes(1), b"\xff\xff\xff\xff", b"", b"(" * 50)
+        )
+    return bytes(data)
+
+
+@case
+def pickle_tensors(chance: Random) -> Arguments:
+    data = _state_dict(chance) if chance.random() < 0.9 else noise(chance, chance.choice(SIZES))
+    most = chance.choice((1 << 30, 1 << 30, 0, 5, 200))
+    rooms = [chance.choice((1000, 1000, 10, 0)) for _ in range(3)]
+    out = (room(chance, 8 * rooms[0]), room(chance, 80 * rooms[1]), room(chance, 8 * rooms[2]))
+    return put(chance, data), _WORDS, most, *out
