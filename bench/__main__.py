@@ -21,6 +21,8 @@ from bench.figures import verdicts
 from bench.measure import measure
 from bench.work import ROOT
 
+FAILED = "failed, with the rest of its topic: "
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -44,7 +46,7 @@ def main() -> int:
     for one in [] if asked.quick else missed:  # a quick run is too small to say
         print(f"missed: {one.title}: {one.contender}: {page.bar_text(one)}")
     print(f"{len(judged) - len(missed)} of {len(judged)} bars hold; {found.minutes:.1f} minutes; see {where / 'docs'}")
-    return 0
+    return int(any(why.startswith(FAILED) for why in found.skipped))
 
 
 def measure_all(run: Run, topics: list[str]) -> record.Record:
@@ -53,10 +55,14 @@ def measure_all(run: Run, topics: list[str]) -> record.Record:
     machine = record.describe_machine(run.scratch)
     results = []
     for number, topic in enumerate(topics, 1):
-        for case in cases_of(topic, run):
-            line = Progress(f"[{number}/{len(topics)} {topic}] {case.title}", began)
-            results.append(record.result_of(topic, case, measure(case, line.show)))
-            line.done()
+        try:
+            for case in cases_of(topic, run):
+                line = Progress(f"[{number}/{len(topics)} {topic}] {case.title}", began)
+                results.append(record.result_of(topic, case, measure(case, line.show)))
+                line.done()
+        except RuntimeError as error:  # what a process that failed had to say; the other topics are still worth having
+            print(f"{topic}: {error}", file=sys.stderr)
+            run.skipped.append(FAILED + topic)
     minutes = round((time.monotonic() - began) / 60, 1)
     libraries = record.library_versions()
     return record.Record(record.today(), run.quick, machine, libraries, minutes, results, run.skipped)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from bench import __main__ as program
 from bench import measure as measuring
 from bench.case import Case, Contender, Run
 from bench.measure import drop, measure, remove, warm
@@ -100,3 +101,15 @@ def test_room_is_asked_for_first(tmp_path):
     assert not folder.exists()
     with pytest.raises(RuntimeError, match="HOLDALL_BENCH_DIR"), Run(tmp_path).folder(1 << 60):
         pass
+
+
+def test_a_topic_that_fails_does_not_take_the_others_along(tmp_path, monkeypatch, capsys):
+    def cases_of(topic, run):
+        yield Case(f"{topic} one", [Contender("one", work(sleeps, 0.0))], 1)
+        yield Case(f"{topic} two", [Contender("two", work(fails) if topic == "bad" else work(sleeps, 0.0))], 1)
+
+    monkeypatch.setattr(program, "cases_of", cases_of)
+    found = program.measure_all(Run(tmp_path), ["bad", "good"])
+    assert [result.title for result in found.results] == ["bad one", "good one", "good two"]
+    assert found.skipped == [program.FAILED + "bad"]
+    assert "no such thing" in capsys.readouterr().err
