@@ -174,7 +174,13 @@ class _Tensors:
 
     def _others(self) -> None:
         """Those that are not plain, in the order of the file; a plain one that shares its name with one of them too."""
-        names, plain = self._records.names, self._records.plain
+        names, plain, starts = self._records.names, self._records.plain, self._records.starts
+        self._check.rows(
+            self._records.stops > starts,
+            rules.NAME,
+            starts,
+            lambda row: f"onnx: initializer {row} is empty: it has no name",
+        )
         waiting = (~plain).nonzero()[0].tolist()
         if not waiting:
             return
