@@ -9,8 +9,8 @@ import pytest
 from bench import __main__ as program
 from bench import measure as measuring
 from bench.case import Case, Contender, Run
-from bench.measure import drop, measure, remove, warm
-from bench.work import Command, run, work
+from bench.measure import PATIENCE, drop, measure, remove, warm
+from bench.work import Command, Sample, run, work
 
 MEGABYTE = 1 << 20
 
@@ -37,7 +37,7 @@ def quiet(step):
 
 def test_a_turn_has_seconds_memory_and_faults():
     sample = run(work(sleeps, 0.05))
-    assert 0.05 <= sample.seconds < 5
+    assert sample.seconds >= 0.05
     small, large = run(work(touches, 1)), run(work(touches, 64))
     assert large.peak_mb > small.peak_mb + 50 and large.minor > small.minor
     assert large.kept == {"same": 64 * MEGABYTE}
@@ -59,7 +59,7 @@ def test_all_take_their_turns(alone):
     lines = [Contender("slow", work(sleeps, 0.03)), Contender("fast", work(sleeps, 0.0))]
     found = measure(Case("turns", lines, 2, alone=alone), quiet)
     assert {name: len(samples) for name, samples in found.items()} == {"slow": 2, "fast": 2}
-    assert min(sample.seconds for sample in found["slow"]) > max(sample.seconds for sample in found["fast"])
+    assert all(sample.seconds >= 0.03 for sample in found["slow"])
 
 
 def test_other_work_is_found_out():
@@ -69,8 +69,8 @@ def test_other_work_is_found_out():
 
 
 def test_the_slow_get_fewer_turns(monkeypatch):
-    monkeypatch.setattr(measuring, "PATIENCE", 0.15)
-    lines = [Contender("slow", work(sleeps, 0.1)), Contender("fast", work(sleeps, 0.001))]
+    monkeypatch.setattr(measuring, "run", lambda job: Sample(job.args[0]))
+    lines = [Contender("slow", work(sleeps, 0.6 * PATIENCE)), Contender("fast", work(sleeps, 0.1 * PATIENCE))]
     found = measure(Case("patience", lines, 3), quiet)
     assert len(found["slow"]) == 1 and len(found["fast"]) == 3
 
