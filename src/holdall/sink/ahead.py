@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from holdall.payload import Payload, Range
+from holdall.payload import Held, Payload, Range
 from holdall.plan import Plan, Stream
 from holdall.source import CHUNK, Source
 
@@ -45,7 +45,9 @@ def sources_of(plan: Plan) -> Iterator[Source]:
     """The sources that a plan reads from, each once."""
     seen: set[int] = set()
     for piece in plan.pieces:
-        if isinstance(piece, Stream) and isinstance(piece.payload, Range) and id(piece.payload.source) not in seen:
+        if not isinstance(piece, Stream) or isinstance(piece.payload, Held):  # most of them
+            continue
+        if isinstance(piece.payload, Range) and id(piece.payload.source) not in seen:
             seen.add(id(piece.payload.source))
             yield piece.payload.source
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdall.dtypes import DType
 from holdall.formats.mcf.layout import BLOCK_ALIGN
 from holdall.formats.mcf.outline import Outline
 from holdall.payload import Payload, Range
@@ -65,7 +66,7 @@ def place(outline: Outline, start: int) -> Places:
 
 
 def _needs_64(tensor: Tensor) -> bool:
-    return isinstance(tensor.dtype, McfEncoding)
+    return not isinstance(tensor.dtype, DType) and isinstance(tensor.dtype, McfEncoding)
 
 
 def _stretches(tensors: Sequence[Tensor]) -> dict[int, _Stretch]:

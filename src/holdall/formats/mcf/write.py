@@ -146,12 +146,13 @@ def _check(tensor: Tensor) -> None:
         raise ContentError(f"{what}: its name has lone surrogates, which are not UTF-8") from None
     if tensor.payload is None:
         raise ContentError(f"{what} is declared without data, which MCF cannot do")
-    if isinstance(tensor.dtype, BareCodes):
+    plain = isinstance(tensor.dtype, DType)
+    if not plain and isinstance(tensor.dtype, BareCodes):
         raise ContentError(f"{what}: bare {tensor.dtype} codes have no scale; they can be read, not written")
     dtype_id(tensor)
     if any(not 0 < dim < 1 << 63 for dim in tensor.shape):
         raise ContentError(f"{what}: a dim of {list(tensor.shape)} is 0 or beyond 2^63")
-    if not isinstance(tensor.dtype, Unassigned) and tensor.nbytes != tensor.dtype.nbytes(tensor.shape):
+    if (plain or not isinstance(tensor.dtype, Unassigned)) and tensor.nbytes != tensor.dtype.nbytes(tensor.shape):
         needed = tensor.dtype.nbytes(tensor.shape)
         raise ContentError(f"{what}: {tensor.dtype}{list(tensor.shape)} takes {needed} bytes, not {tensor.nbytes}")
     record = record_of(tensor)
@@ -163,9 +164,11 @@ def _check(tensor: Tensor) -> None:
 
 def dtype_id(tensor: Tensor) -> int:
     """The number of the tensor's type."""
+    if isinstance(tensor.dtype, DType) and tensor.dtype.name in DTYPE_IDS:  # most of them
+        return DTYPE_IDS[tensor.dtype.name]
     if isinstance(tensor.dtype, Unassigned):
         return tensor.dtype.number
-    if isinstance(tensor.dtype, (DType, McfEncoding)) and str(tensor.dtype) in DTYPE_IDS:
+    if isinstance(tensor.dtype, McfEncoding) and str(tensor.dtype) in DTYPE_IDS:
         return DTYPE_IDS[str(tensor.dtype)]
     raise ContentError(f"mcf: tensor {tensor.name!r}: {tensor.dtype} is not an MCF type")
 
