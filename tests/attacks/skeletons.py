@@ -45,9 +45,11 @@ def texts() -> dict[str, str]:
         "of a folder with an absolute path": Skeleton("hf", (), (Member("/etc/passwd", 1, (), b"x"),), True),
         "of a folder with an escape": Skeleton("hf", (), (Member("\x1b[2J", 1, (), b"x"),), True),
         "with a cut past the end": Skeleton("oinf", (bond,), (Member("", 80, ((72, HUGE, 0),), oinf[:72]),), False),
-        "with cuts that overlap": Skeleton("oinf", (bond,), (Member("", 100, ((72, 20, 0), (80, 8, 0)), oinf[:72]),), False),
+        "with cuts that overlap": Skeleton("oinf", (bond,), (
+            Member("", 100, ((72, 24, 0), (80, 24, 0)), oinf[:72]),), False),
         "with a cut before the start": Skeleton("oinf", (bond,), (Member("", 80, ((-8, 16, 0),), oinf[:72]),), False),
-        "with a cut of a bond that is not there": Skeleton("oinf", (bond,), (Member("", 80, ((72, 8, 7),), oinf[:72]),), False),
+        "with a cut of a bond that is not there": Skeleton("oinf", (bond,), (
+            Member("", 80, ((72, 8, 7),), oinf[:72]),), False),
         "with less than it says": Skeleton("oinf", (), (Member("", HUGE, (), oinf),), False),
         "with a hole of terabytes": Skeleton("oinf", (bond,), (Member("", HUGE, ((0, HUGE, 0),), b""),), False),
         "with a table larger than its bond": Skeleton("oinf", (bond,), (_vast(oinf),), False),
@@ -56,7 +58,8 @@ def texts() -> dict[str, str]:
             Member("", 80, ((72, 8, 0),), oinf[:72]),), False),
         "with a bond larger than its tensor": Skeleton("oinf", (Bond("w", "f32", 30, "first", "f32"),), (
             Member("", 102, ((72, 30, 0),), oinf[:72]),), False),
-        "with a cut larger than its bond": Skeleton("oinf", (bond,), (Member("", 272, ((72, 200, 0),), oinf[:72]),), False),
+        "with a cut larger than its bond": Skeleton("oinf", (bond,), (
+            Member("", 272, ((72, 200, 0),), oinf[:72]),), False),
         "within a skeleton": Skeleton("safetensors", (), (_carrying(),), False),
         "that is a list": [[[[]]]],
         "that is nested deep": b"\x91" * 100_000,

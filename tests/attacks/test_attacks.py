@@ -13,7 +13,7 @@ from holdall.testing.isolation import isolated
 from tests.attacks.files import aeroset, good, hf_folder
 from tests.attacks.kit import FAMILIES, MIB, late, trial
 
-for _module in ("numbers", "claims", "layouts", "documents", "paths", "names", "skeletons"):
+for _module in ("numbers", "claims", "layouts", "documents", "pickles", "paths", "names", "skeletons"):
     import_module(f"tests.attacks.{_module}")
 
 PAIRS = [(name, format) for name, each in FAMILIES.items() for format in registry.names() if each.covers(format)]
