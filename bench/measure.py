@@ -30,9 +30,9 @@ def _alone(case: Case, progress: Callable[[str], None]) -> dict[str, list[Sample
     found: dict[str, list[Sample]] = {one.name: [] for one in case.contenders}
     for number in range(case.rounds):
         for one in case.contenders:
-            spent = sum(sample.seconds for sample in found[one.name])
-            if number and spent * (number + 1) / number > PATIENCE:
-                continue
+            had = found[one.name]
+            if had and sum(sample.seconds for sample in had) * (1 + 1 / len(had)) > PATIENCE:
+                continue  # with one more as long as those it had
             progress(f"round {number + 1} of {case.rounds}: {one.name}")
             for path in case.cold:
                 drop(path)
