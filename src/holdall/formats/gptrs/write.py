@@ -28,6 +28,7 @@ from holdall.layout import Layout
 from holdall.model import Model
 from holdall.payload import Payload
 from holdall.plan import Plan
+from holdall.tables import build
 from holdall.tensor import Tensor
 
 __all__ = ["config_of", "name_breach", "plan"]
@@ -44,44 +45,38 @@ def plan(model: Model, options: Mapping[str, Any], *, checkpoint: bool) -> Plan:
     _check_names(tensors, checkpoint)
     payloads = [_payload(tensor) for tensor in tensors]
     head = HEADER.pack(magic=CHECKPOINT_MAGIC if checkpoint else ARCHIVE_MAGIC, version=2)
-    fixed: list[dict[str, Any]] = [{} for _ in tensors]
-    layout = ARCHIVE_ENTRY
+    layout, ids = ARCHIVE_ENTRY, {}
     if checkpoint:
         stored = config_of(model, options["config"])
         head += CONFIG_LENGTH.pack(config_len=_fits(len(stored), "the configuration")) + stored
         layout = CHECKPOINT_ENTRY
-        ids = identity.base_ids([tensor.name for tensor in tensors]) if options["ids"] else [0] * len(tensors)
-        fixed = [{"id_low": id & _LOW, "id_high": id >> 64} for id in ids]
+        base = identity.base_ids([tensor.name for tensor in tensors]) if options["ids"] else [0] * len(tensors)
+        ids = {"id_low": [id & _LOW for id in base], "id_high": [id >> 64 for id in base]}
     index_size = COUNT.size + sum(_entry_size(layout, tensor) for tensor in tensors)
     cursor = len(head) + INDEX_LENGTH.size + _fits(index_size, "the index")
-    index = [COUNT.pack(tensor_count=len(tensors))]
     places = []
-    for tensor, payload, ids_of in zip(tensors, payloads, fixed, strict=True):
+    for payload in payloads:
         cursor += -cursor % step
         places.append(cursor)
-        index.append(_entry(layout, tensor, payload, cursor, ids_of))
         cursor += payload.size
+    index = build(
+        layout,
+        name=[tensor.name.encode() for tensor in tensors],
+        **ids,
+        rank=[len(tensor.shape) for tensor in tensors],
+        dims=[tensor.shape for tensor in tensors],
+        dtype=[DTYPE_TAG[str(tensor.dtype)] for tensor in tensors],
+        flag=[tensor.native.flag if isinstance(tensor.native, GptrsTensor) else 0 for tensor in tensors],
+        offset=places,
+        byte_len=[payload.size for payload in payloads],
+    )
     out = Plan()
-    out.put(head + INDEX_LENGTH.pack(index_len=index_size) + b"".join(index))
+    out.put(head + INDEX_LENGTH.pack(index_len=index_size) + COUNT.pack(tensor_count=len(tensors)) + index)
     for place, payload in zip(places, payloads, strict=True):
         out.align(step)
         assert out.cursor == place
         out.stream(payload)
     return out
-
-
-def _entry(layout: Layout, tensor: Tensor, payload: Payload, offset: int, ids: Mapping[str, int]) -> bytes:
-    assert isinstance(tensor.dtype, DType)
-    return layout.pack(
-        name=tensor.name.encode(),
-        **ids,
-        rank=len(tensor.shape),
-        dims=tensor.shape,
-        dtype=DTYPE_TAG[tensor.dtype.name],
-        flag=tensor.native.flag if isinstance(tensor.native, GptrsTensor) else 0,
-        offset=offset,
-        byte_len=payload.size,
-    )
 
 
 def _entry_size(layout: Layout, tensor: Tensor) -> int:
