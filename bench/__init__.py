@@ -7,5 +7,6 @@ figures.py  medians, ratios, whether a bar holds
 cases/      a file for each topic: what is done, and beside what
 record.py   the figures of a run, and the machine it ran on, as JSON
 svg.py      plots; plots.py says which
+notes.py    why a bar is missed
 page.py     docs/benchmarks.md and the figures of the README, made from the record
 """

@@ -23,27 +23,26 @@ class Bar:
     kind: Kind
     limit: float
     of: str = ""
-    note: str = ""  # shown where the bar is missed: what the limit is, and how that was found
 
 
-def at_most(ratio: float, of: str, note: str = "") -> Bar:
+def at_most(ratio: float, of: str) -> Bar:
     """No more than ``ratio`` times the time of ``of``."""
-    return Bar("time", ratio, of, note)
+    return Bar("time", ratio, of)
 
 
-def at_least(ratio: float, of: str, note: str = "") -> Bar:
+def at_least(ratio: float, of: str) -> Bar:
     """No less than ``ratio`` times the speed of ``of``."""
-    return Bar("speed", ratio, of, note)
+    return Bar("speed", ratio, of)
 
 
-def seconds(below: float, note: str = "") -> Bar:
+def seconds(below: float) -> Bar:
     """Less than so many seconds."""
-    return Bar("seconds", below, note=note)
+    return Bar("seconds", below)
 
 
-def megabytes(below: float, note: str = "") -> Bar:
+def megabytes(below: float) -> Bar:
     """A peak of resident memory below so many megabytes."""
-    return Bar("memory", below, note=note)
+    return Bar("memory", below)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.cases import TOPICS
 from bench.figures import Verdict, median, speed_ratio, throughput, verdicts
+from bench.notes import note_on
 from bench.plots import PLOTS, draw_all
 from bench.record import Line, Record, Result
 from bench.work import ROOT
@@ -105,8 +106,8 @@ def _bars(record: Record) -> Iterator[str]:
         ),
     )
     yield ""
-    notes = [f"- {one.title}: {one.contender}: {bar_text(one)}. {one.bar.note}".rstrip() for one in missed]
-    if notes:
+    if missed and not record.quick:  # a quick run is too small to ask why
+        notes = (f"- {one.title}: {one.contender}: {bar_text(one)}. {note_on(one)}" for one in missed)
         yield from ["### Bars that are missed", "", *notes, ""]
     if record.skipped:
         yield from ["### Not measured", "", *(f"- {why}" for why in record.skipped), ""]

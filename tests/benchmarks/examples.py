@@ -14,7 +14,7 @@ OURS = Line(
     0,
     size=10**9,
     kept={"dB": 1.5},
-    bars=[at_most(0.6, "other"), at_least(3, "other", "The other half is spent waiting."), megabytes(60), seconds(2)],
+    bars=[at_most(0.6, "other"), at_least(3, "other"), megabytes(60), seconds(2)],
     series="holdall: oinf",
     x=10**9,
 )

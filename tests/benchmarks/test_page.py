@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
-from bench import page, plots, record
+from bench import notes, page, plots, record
 from bench.cases import TOPICS
 from bench.content import FORMATS, HASHES
 from bench.work import ROOT
@@ -19,7 +19,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert record.read(tmp_path / "record.json") == RECORD
 
 
-def test_the_page_has_figures_bars_and_reasons():
+def test_the_page_has_figures_bars_and_reasons(monkeypatch):
+    assert "Why has not been found out yet." in page.generated(RECORD)
+    monkeypatch.setitem(notes.NOTES, ("read", "1 GB", "oinf"), "The other half is spent waiting.")
     made = page.generated(RECORD)
     assert "3 of 4 hold." in made
     assert "| 2 × the speed of other | ≥ 3 | **no** |" in made
