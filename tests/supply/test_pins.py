@@ -37,7 +37,7 @@ def test_the_makefile_installs_by_them():
     assert "export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)" in makefile
     assert re.search(r"^\$\(READY\):.* constraints\.txt", makefile, re.M), "new pins make a new environment"
     for line in re.findall(r"pip install .*", makefile):  # what is not pinned there is pinned here
-        assert re.search(r"--upgrade pip$|--group|==", line), line
+        assert re.search(r"--upgrade pip setuptools$|--group|==", line), line
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="this is another environment")
