@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from holdall.testing.fuzz import SUBJECTS, smoke
 from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPY, NPZ, PICKLE, PROTOBUF, TORCH, Kind
+from holdall.testing.fuzz.findings import Watch
 from holdall.testing.fuzz.framing import framed, unframed
+from holdall.testing.fuzz.large import large
 from holdall.testing.fuzz.mutate import mutated
 from holdall.testing.fuzz.seeds import files_at, seeds
 
@@ -81,6 +84,17 @@ def test_msgpack_documents_can_say_a_key_twice() -> None:
     assert make(tree) == b"\x82\xa1a\x01\xa1b\x93\x01\xa1x\xc4\x01y"
     tree[1][0] = "a"
     assert make(tree).count(b"\xa1a") == 2
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_no_input_of_a_megabyte_is_slow_or_takes_much_memory(name: str, tmp_path: Path) -> None:
+    subject, chance = SUBJECTS[name], random.Random(3)
+    watch = Watch(subject.probe, tmp_path)
+    inputs = (data for seed in chance.sample(sorted(seeds(name).values()), 4) for data in large(seed, subject, chance))
+    for data in islice(inputs, 40):
+        watch(data)
+    assert watch.causes == {}, [path.read_text() for path in tmp_path.glob("*.json")]
+    assert watch.inputs > 5
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -29,7 +29,7 @@ ORDER = ("oinf", "embd", "gptrs", "mcf", "safetensors", "aero", "gguf", "aeroset
 _TURNS = 20  # of a campaign: a mark at every 5 % of the inputs
 LINES_AT = (80, 100)  # per cent of the inputs after which lines are measured
 _FAILURES = 5  # turns of a format that may die before it is left alone
-_LIMITS = ("-max_len=4096", "-timeout=120", "-rss_limit_mb=2048", "-len_control=0", "-mutate_depth=1", "-reload=0")
+_LIMITS = ("-max_len=8192", "-timeout=120", "-rss_limit_mb=2048", "-len_control=0", "-mutate_depth=1", "-reload=0")
 _STATUS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
 
 

@@ -37,11 +37,16 @@ def _write_json(tree: Any) -> bytes:
     return _json(tree).encode("utf-8", "surrogatepass")
 
 
+_INFINITE = float("inf")
+
+
 def _json(tree: Any) -> str:
     if isinstance(tree, Pairs):
         return "{" + ",".join(f"{_json(key)}:{_json(value)}" for key, value in _pairs(tree)) + "}"
     if isinstance(tree, (list, tuple)):
         return "[" + ",".join(map(_json, tree)) + "]"
+    if isinstance(tree, float) and tree in (_INFINITE, -_INFINITE):
+        return "1e999" if tree > 0 else "-1e999"  # what JSON can say, and a float cannot hold
     return json.dumps(tree if not isinstance(tree, bytes) else tree.decode("latin-1"), ensure_ascii=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from holdall.testing.fuzz.anatomy import anatomy
@@ -35,7 +36,7 @@ def large(data: bytes, subject: Subject, chance: random.Random) -> Iterator[byte
         for grow in (_repeated, _lengthened, _nested):
             grown = dict(files)
             with suppress(Exception):  # not every tree has a place to grow, or can be written then
-                put_document(grown, parts, document, subject, lambda tree, grow=grow: grow(tree, chance))
+                put_document(grown, parts, document, subject, partial(grow, chance=chance))
                 yield _mended(grown, subject)
 
 

@@ -17,7 +17,7 @@ from holdall.compression import compress
 from holdall.errors import FormatError, UnsupportedError
 from holdall.testing.fuzz.anatomy import Field, Part, anatomy
 from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPY, NPZ, PICKLE, PROTOBUF, TORCH, Kind
-from holdall.testing.fuzz.framing import framed, source_of, unframed
+from holdall.testing.fuzz.framing import MAIN, framed, source_of, unframed
 from holdall.testing.fuzz.mend import COUNTS, MEND, SPANS, inflated
 from holdall.testing.fuzz.subjects import Subject
 from holdall.testing.fuzz.trees import TEXTS, changed, damaged, number
@@ -31,6 +31,7 @@ _MENDED = 0.85  # how often checksums are made right
 _WHOLE: dict[str, tuple[Kind, ...]] = {
     "npz": (NPZ, NPY), "torch": (TORCH, PICKLE), "onnx": (PROTOBUF,), "gguf": (GGUF,),
 }  # fmt: skip
+_NAMES = ("model.safetensors", "model.safetensors.index.json", "other.aeroset.json", "m-00003-of-00003.gguf", "x")
 _CHUNKS = {b"MJSN": JSON, b"MMSG": MSGPACK, b"TIDX": MSGPACK, b"IHSH": MSGPACK, b"PHSH": MSGPACK}
 
 
@@ -47,9 +48,18 @@ def mutated(data: bytes, subject: Subject, chance: random.Random, plain: Bytes |
             _with_a_shift(files, parts, subject, chance, plain)
     if chance.random() < _MENDED and subject.name in MEND:
         MEND[subject.name](files)
-    if chance.random() < 0.02 and len(files) > 1:
-        del files[chance.choice(list(files))]
+    if MAIN not in files and chance.random() < 0.05:
+        _members(files, chance)
     return framed(files)
+
+
+def _members(files: Files, chance: random.Random) -> None:
+    """One file of a set taken out, or put in under another name, or in place of another."""
+    names = list(files)
+    if chance.random() < 0.3:
+        del files[chance.choice(names)]
+    else:
+        files[chance.choice([*names, *_NAMES])] = files[chance.choice(names)]
 
 
 @lru_cache(maxsize=20_000)  # the inputs that libFuzzer keeps come again and again

@@ -19,7 +19,7 @@ from holdall.testing.fuzz.tiny import models
 
 __all__ = ["files_at", "seeds"]
 
-_LARGEST = 4096  # bytes: larger files are mostly payload, and slow
+_LARGEST = 6000  # bytes: larger files are mostly payload, and slow
 
 # Options of the writers that change the form of a file.
 OPTIONS: Mapping[str, tuple[dict[str, Any], ...]] = {
@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, tuple[dict[str, Any], ...]] = {
     ),
     "aeroset": (
         {"part_shards": 1, "max_shard_bytes": 8}, {"base_url": "https://example.org/", "tensor_hash": True},
+        {"control_hash": True, "page_hash": 4096},
     ),
     "safetensors": ({}, {"align": 8, "order": "given"}),
     "hf": ({}, {"max_shard_size": "8B"}),

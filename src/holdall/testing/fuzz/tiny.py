@@ -8,6 +8,7 @@ import numpy as np
 
 from holdall import registry
 from holdall.dtypes import DTYPES, named
+from holdall.ggml import BLOCKS
 from holdall.model import Model
 from holdall.payload import Held
 from holdall.tensor import Tensor
@@ -27,6 +28,7 @@ def models(format: str) -> Mapping[str, Callable[[], Model]]:
         **{f"dtypes-{'-'.join(group)}": _dtypes(group) for group in groups},
         "shapes": _shapes,
         "declared": _declared,
+        "blocks": _blocks,
         "aliases": _aliases,
         "metadata": ZOO["metadata"],
         "assets": _assets,
@@ -51,6 +53,12 @@ def _shapes() -> Model:
 
 def _declared() -> Model:
     return Model([Tensor("declared", named("f32"), (2, 2), None), _of("f32", (2,), "stored")])
+
+
+def _blocks() -> Model:
+    return Model(
+        [Tensor(BLOCKS[n].name, BLOCKS[n], (BLOCKS[n].elements,), Held(bytes(BLOCKS[n].block_bytes))) for n in (2, 8)]
+    )
 
 
 def _aliases() -> Model:

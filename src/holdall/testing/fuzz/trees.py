@@ -14,10 +14,10 @@ __all__ = ["NUMBERS", "TEXTS", "Pairs", "changed", "damaged", "number"]
 
 # Numbers that have hurt readers: the ends of the integer types, and those beside them.
 NUMBERS = sorted({
-    0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31, 32, 63, 64, 65, 100, 127, 128, 255, 256, 1000, 4095, 4096, 65535, 65536,
-    (1 << 24) - 1, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, (1 << 32) - 8, (1 << 32) - 1, 1 << 32, (1 << 32) + 1,
-    1 << 40, 1 << 53, (1 << 53) + 1, 1 << 60, 1 << 61, 1 << 62, (1 << 63) - 8, (1 << 63) - 1, 1 << 63, (1 << 63) + 1,
-    (1 << 64) - 64, (1 << 64) - 8, (1 << 64) - 1,
+    0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31, 32, 63, 64, 65, 100, 127, 128, 255, 256, 1000, 4095, 4096, 32768, 65535,
+    65536, (1 << 24) - 1, 1 << 30, (1 << 31) - 1, 1 << 31, (1 << 31) + 1, (1 << 32) - 8, (1 << 32) - 1, 1 << 32,
+    (1 << 32) + 1, 1 << 40, 1 << 53, (1 << 53) + 1, 1 << 60, 1 << 61, 1 << 62, (1 << 63) - 8, (1 << 63) - 1, 1 << 63,
+    (1 << 63) + 1, (1 << 64) - 64, (1 << 64) - 8, (1 << 64) - 1,
 })  # fmt: skip
 
 TEXTS = [
@@ -103,7 +103,7 @@ def _with(tree: Any, path: tuple[int, ...], change: Callable[[Any], Any]) -> Any
 def _node(node: Any, chance: random.Random, tree: Any, places: list[tuple[int, ...]]) -> Any:
     if chance.random() < 0.1:  # retyped
         return chance.choice(
-            (None, True, False, 0, 1, -1, 1.5, float("nan"), "", "x", b"", [], Pairs(), [[]], 1 << 64, 10**30)
+            (None, True, False, 0, 1, -1, 1.5, float("nan"), "", "x", b"", [], Pairs(), [[]], 1 << 64, 10**400)
         )
     if chance.random() < 0.1:  # another part of the same tree
         other = _at(tree, chance.choice(places))
