@@ -40,6 +40,7 @@ from holdall.testing.trials import (
     never_writable_window,
     outline,
     probe_all,
+    random_files,
     refuse_all,
     verification_cost,
 )
@@ -77,8 +78,8 @@ class FormatContract:
     partial_reads: ClassVar[bool] = True  # False: payloads are compressed, a slice has to read all of one
     large_bytes: ClassVar[int] = 1 << 30  # of a file of zeros, written as holes; 0: the format holds none so large
     extra_metadata: ClassVar[bool] = True  # the format may state facts about itself among the metadata
-    bad_file_seconds: ClassVar[float] = 2.0
-    bad_file_bytes: ClassVar[int] = 200 * _MIB
+    bad_file_seconds: ClassVar[float] = 2.0  # of processor time that any damaged file may take, all that reads together
+    bad_file_bytes: ClassVar[int] = 200 * _MIB  # and by how much memory may grow
 
     # -- what a subclass may change ---------------------------------------------------------------------------------
 
@@ -336,11 +337,18 @@ class FormatContract:
 
     def test_every_cut_is_refused_in_words(self, tmp_path: Path) -> None:
         sample = Sample.of(self._small_file(tmp_path), self.format)
-        isolated(probe_all, truncations(sample, self.damage_cases // 3), tmp_path / "cut", self.format)
+        self._probe(truncations(sample, self.damage_cases // 3), tmp_path / "cut")
 
     def test_every_changed_byte_is_read_or_refused_in_words(self, tmp_path: Path) -> None:
         sample = Sample.of(self._small_file(tmp_path), self.format)
-        isolated(probe_all, changes(sample, self.damage_cases), tmp_path / "changed", self.format)
+        self._probe(changes(sample, self.damage_cases), tmp_path / "changed")
+
+    def test_random_bytes_are_refused_in_words(self, tmp_path: Path) -> None:
+        sample = Sample.of(self._small_file(tmp_path), self.format)
+        self._probe(random_files(sample, self.damage_cases // 10), tmp_path / "random")
+
+    def _probe(self, cases: Iterator[tuple[str, Sample]], scratch: Path) -> None:
+        isolated(probe_all, cases, scratch, self.format, self.bad_file_seconds, self.bad_file_bytes)
 
     # -- the corpus -------------------------------------------------------------------------------------------------
 
