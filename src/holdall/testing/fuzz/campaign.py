@@ -50,6 +50,7 @@ def _one(folder: Path, name: str, inputs: int) -> None:
     record = json.loads(place.read_text()) if place.exists() else _fresh(name)
     corpora = prepared(folder, name)
     _add(record, _left_over(folder, name))
+    _save(place, record)
     failures = 0
     while record["inputs"] < inputs and failures < _FAILURES:
         runs = min(inputs // _TURNS, inputs - record["inputs"])
