@@ -55,7 +55,8 @@ def sources_of(plan: Plan) -> Iterator[Source]:
 def read_ahead(payload: Range, pool: ThreadPoolExecutor, lag: int) -> Iterator[memoryview]:
     """The payload through a ring of buffers, the next being read while one is in use; ``lag`` more stay untouched."""
     lanes = payload.source.lanes
-    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(lanes + 1 + lag))
+    chunks = -(-payload.size // CHUNK)  # fresh buffers cost as much as reading them: no more than are filled
+    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(min(lanes + 1 + lag, chunks)))
     reads: deque[Future[memoryview]] = deque()
 
     def fill(buffer: memoryview, start: int) -> memoryview:
