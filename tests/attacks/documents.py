@@ -173,6 +173,13 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
         )
         lies = (b"TIDX", b"tensors", 5, bomb, 100, digest)
         yield Attack(f"{size} that are said to be 100", aero(chunks=[lies]))
+    many = 20 << 20  # a byte each, that would become an object of 64
+    lists = b"\x81\xa1a\xdd" + many.to_bytes(4, "big") + b"\x90" * many
+    manifest = (b"MMSG", b"manifest", 1, zstd(lists), len(lists), blake3(lists).digest())
+    yield Attack("a manifest of millions of lists", aero(tidx_entry(), chunks=[manifest]), "full")
+    text = b'{"a":[' + b"[]," * (many // 3) + b"1]}"
+    meta = (b"MJSN", b"meta.json", 1, zstd(text), len(text), blake3(text).digest())
+    yield Attack("JSON of millions of lists", aero(tidx_entry(), chunks=[meta]), "full")
     small = zstd(b"\x81\xa7tensors\x90")
     digest = blake3(b"\x81\xa7tensors\x90").digest()
     yield Attack("two frames", aero(chunks=[(b"TIDX", b"tensors", 5, small + small, 10, digest)]))
@@ -203,6 +210,9 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     yield Attack(
         "metadata of zeros", npz(("__metadata__.npy", npy(f"({size},)", "'|u1'", b"{" + bytes(size - 1))), deflate=True)
     )
+    text = b'{"a":[' + b"[]," * (8 << 20) + b"1]}"
+    document = ("__metadata__.npy", npy(f"({len(text)},)", "'|u1'", text))
+    yield Attack("metadata of millions of lists", npz(("w.npy", npy()), document, deflate=True))
     yield Attack("a zip in a zip", npz(("w.npy", _zip_zeros("w.npy", size)), deflate=True))
 
 
@@ -220,6 +230,8 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     yield Attack("a storage of zeros", out.getvalue())
     yield Attack("a pickle of zeros", _zip_zeros("archive/data.pkl", size))
     yield Attack("a pickle said to be small", _zip_zeros("archive/data.pkl", size, 100))
+    dicts = b"\x80\x02]" + (b"(" + b"}" * 1000 + b"e") * 20_000 + b"."
+    yield Attack("a pickle of millions of dicts", npz(("archive/data.pkl", dicts), deflate=True))
     memo = b"\x80\x02X\x64\0\0\0" + b"a" * 100 + b"q\0" + b"h\0\x86q\0".replace(b"\x86", b"h\0\x86") * 60 + b"."
     yield Attack("a memo that doubles sixty times", checkpoint(memo))
 
