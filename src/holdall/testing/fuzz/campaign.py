@@ -30,6 +30,7 @@ _TURNS = 20  # of a campaign: a mark at every 5 % of the inputs
 LINES_AT = (80, 100)  # per cent of the inputs after which lines are measured
 _FAILURES = 5  # turns of a format that may die before it is left alone
 _LIMITS = ("-max_len=8192", "-timeout=120", "-rss_limit_mb=2048", "-len_control=0", "-mutate_depth=1", "-reload=0")
+_LOADED = re.compile(r"^#(\d+)\s+INITED", re.MULTILINE)  # kept inputs, run again at the start of a turn
 _STATUS = re.compile(r"^#(\d+)\s.*cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
 
 
@@ -53,7 +54,8 @@ def _one(folder: Path, name: str, inputs: int) -> None:
     _save(place, record)
     failures = 0
     while record["inputs"] < inputs and failures < _FAILURES:
-        runs = min(inputs // _TURNS, inputs - record["inputs"])
+        kept = sum(len(list(place.iterdir())) for place in corpora)  # run again first, and counted by libFuzzer
+        runs = min(inputs // _TURNS, inputs - record["inputs"]) + kept
         mark = turn(folder, name, f"-runs={runs}", f"-seed={len(record['marks']) + 1}")
         if mark is None:  # it died: libFuzzer has left the input among the findings
             failures += 1
@@ -77,14 +79,18 @@ def _add(record: dict[str, Any], mark: dict[str, Any] | None) -> None:
 def _left_over(folder: Path, name: str) -> dict[str, Any] | None:
     """A turn that did not come to its end, as far as its log says; each is counted once."""
     log = folder / f"{name}.log"
-    status = _STATUS.findall(log.read_text(errors="replace")) if log.exists() else []
+    text = log.read_text(errors="replace") if log.exists() else ""
     log.unlink(missing_ok=True)
-    return _mark(status[-1]) if status else None
+    return _mark(text)
 
 
-def _mark(status: tuple[str, ...], **more: Any) -> dict[str, Any]:
-    inputs, edges, features, corpus = map(int, status)
-    return {"inputs": inputs, "edges": edges, "features": features, "corpus": corpus, **more}
+def _mark(log: str, **more: Any) -> dict[str, Any] | None:
+    """What a log says at its end; None when it ends before the first new input."""
+    status, loaded = _STATUS.findall(log), _LOADED.findall(log)
+    if not loaded or not status:
+        return None
+    inputs, edges, features, corpus = map(int, status[-1])
+    return {"inputs": inputs - int(loaded[-1]), "edges": edges, "features": features, "corpus": corpus, **more}
 
 
 def _fresh(name: str) -> dict[str, Any]:
@@ -111,11 +117,11 @@ def turn(folder: Path, name: str, *options: str) -> dict[str, Any] | None:
     began, spent, log = time.monotonic(), _spent(), folder / f"{name}.log"
     with log.open("w") as output:
         code = subprocess.call(command, stdout=output, stderr=output)
-    status = _STATUS.findall(log.read_text(errors="replace"))
-    if code or not status:
+    if code:
         return None
-    log.replace(folder / f"{name}.last.log")
-    return _mark(status[-1], seconds=round(time.monotonic() - began, 1), cpu_seconds=round(_spent() - spent, 1))
+    log = log.replace(folder / f"{name}.last.log")
+    text = log.read_text(errors="replace")
+    return _mark(text, seconds=round(time.monotonic() - began, 1), cpu_seconds=round(_spent() - spent, 1))
 
 
 def _spent() -> float:
