@@ -29,9 +29,9 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "embd": ("inline.py",),
     "hf": ("formats/safetensors", "documents/json.py"),
     "mcf": ("documents/json.py",),
-    "npz": ("zipfiles.py", "inflated.py"),
+    "npz": ("zipfiles.py", "zipdirectory.py", "ziplocals.py", "inflated.py"),
     "safetensors": ("documents/json.py",),
-    "torch": ("zipfiles.py", "inflated.py"),
+    "torch": ("zipfiles.py", "zipdirectory.py", "ziplocals.py", "inflated.py"),
 }
 _FUNCTION = 2  # CO_NEWLOCALS: not the body of a module or of a class
 _WRITE = (
