@@ -14,6 +14,7 @@ from typing import Any
 
 from holdall.formats.onnx.wire import field
 from holdall.testing.fuzz.framing import framed
+from holdall.ziplayout import END, END64, END64_SIGNATURE, LOCATOR, LOCATOR_SIGNATURE
 
 __all__ = ["FORMS"]
 
@@ -155,6 +156,7 @@ def _npz() -> Forms:
             {"v.npy": _npy("'|V3'", "False", "(1,)", bytes(3)), "m.npy": _npy("'<M8[s]'", "False", "(1,)", bytes(8))}
         ),
     )
+    yield "wide", _wide(_zipped({"a.npy": _npy("'<f4'", "False", "(2,)", bytes(8))}))
     yield "alone", _npy("'<f4'", "False", "(2,)", bytes(8))
 
 
@@ -170,6 +172,19 @@ def _zipped(entries: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> b
         for name, data in entries.items():
             archive.writestr(zipfile.ZipInfo(name), data, method)
     return out.getvalue()
+
+
+def _wide(data: bytes) -> bytes:
+    """The archive with the end records of zip64, and a comment."""
+    at = len(data) - END.size
+    end = END.read(data, at)
+    wide = END64.pack(
+        signature=END64_SIGNATURE, record_size=END64.size - 12, made_by=45, version=45, disk=0, first_disk=0,
+        here=end.count, count=end.count, size=end.size, offset=end.offset,
+    )  # fmt: skip
+    locator = LOCATOR.pack(signature=LOCATOR_SIGNATURE, disk=0, offset=at, disks=1)
+    full = {"here": 0xFFFF, "count": 0xFFFF, "size": 0xFFFFFFFF, "offset": 0xFFFFFFFF, "comment_size": 1}
+    return data[:at] + wide + locator + END.pack(**{**vars(end), **full}) + b"x"
 
 
 def _tensor(kind: str = "FloatStorage", elements: int = 2, extra: bytes = b"") -> bytes:
@@ -203,6 +218,7 @@ def _torch() -> Forms:
     yield "parameter", _checkpoint(_named(parameter), "little")
     ordered = b"\x80\x02ccollections\nOrderedDict\n)R(X\1\0\0\0w" + _tensor() + b"u}X\1\0\0\0mK\1sb."
     yield "ordered", _checkpoint(ordered, "little")
+    yield "wide", _wide(_checkpoint(plain, "little"))
     yield "deflated", _zipped({"a/data.pkl": plain, "a/data/0": bytes(8), "a/version": b"3\n"}, zipfile.ZIP_DEFLATED)
 
 
