@@ -34,6 +34,8 @@ Severity = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("structure", "full", "strict")
 
+_DOCUMENT_SHARE = 8  # a compressed document may always expand to this part of its file
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -198,6 +200,11 @@ class Check:
         if value > cap:
             message = f"{what}: {figure(value)} is above the limit of {cap}"
             self.fail(LIMIT, at, message, hint=f"pass Limits({name}=...)")
+
+    def limit_document(self, size: int, file_size: int, at: int | None, what: str) -> None:
+        """Refuse a compressed document of so many bytes, expanded, unless its file is large too."""
+        if size > file_size // _DOCUMENT_SHARE:
+            self.limit("document_bytes", size, at, what)
 
     def scope(self) -> _Scope:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""

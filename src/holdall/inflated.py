@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdall.errors import FormatError
 from holdall.payload import Payload, Range
-from holdall.source import CHUNK
+from holdall.source import CHUNK, Source
 from holdall.ziplayout import DEFLATE
 
 __all__ = ["Inflated", "read_part"]
@@ -22,6 +22,11 @@ class Inflated(Payload):
         self.size = size
         self._place = place
         self._what = what
+
+    @property
+    def source(self) -> Source:
+        """Where the deflated bytes are."""
+        return self._place.source
 
     def part(self, start: int, stop: int) -> memoryview:
         kept = bytearray()

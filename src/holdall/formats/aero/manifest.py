@@ -79,7 +79,7 @@ def _document(container: Container, chunk: Chunk, check: Check) -> bytes:
     """The bytes of a chunk that becomes Python values."""
     check.limit("metadata_bytes", chunk.ulen, chunk.offset, f"aero: {chunk.fourcc}")
     if chunk.compressed:
-        check.limit("document_bytes", chunk.ulen, chunk.offset, f"aero: {chunk.fourcc}, expanded")
+        check.limit_document(chunk.ulen, container.source.size, chunk.offset, f"aero: {chunk.fourcc}, expanded")
     return content(container.source, chunk, check)
 
 

@@ -33,7 +33,7 @@ def read(payload: Payload, array: Array, at: int, check: Check) -> list[Entry]:
     size = payload.size - array.start
     check.limit("metadata_bytes", size, at, "npz: bytes of metadata")
     if isinstance(payload, Inflated):
-        check.limit("document_bytes", size, at, "npz: bytes of metadata, inflated")
+        check.limit_document(size, payload.source.size, at, "npz: bytes of metadata, inflated")
     try:
         document = decode(read_part(payload, array.start, payload.size), depth=check.limits.nesting)
     except DocumentError as error:

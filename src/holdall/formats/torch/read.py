@@ -50,7 +50,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     base = int(archive.starts[row])
     check.limit("index_bytes", pickle.size, base, "torch: bytes of data.pkl")
     if isinstance(pickle, Inflated):
-        check.limit("document_bytes", pickle.size, base, "torch: bytes of data.pkl, inflated")
+        check.limit_document(pickle.size, source.size, base, "torch: bytes of data.pkl, inflated")
     content = run(read_part(pickle, 0, pickle.size), base, check)
     swapped = _swapped(archive, root, check)
     storages = _ZipStorages(archive, root, base, check)
