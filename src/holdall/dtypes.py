@@ -82,21 +82,21 @@ class DType:
         if not self.packed:
             width = self.bits // 8
             window = data[first * width : (first + count) * width]
-            array: NDArray[Any] = np.frombuffer(window, np.uint8)
-            if self.kind == "bool" and array.size and array.max() > 1:
+            if self.kind == "bool" and (codes := np.frombuffer(window, np.uint8)).max(initial=0) > 1:
                 # A byte above 1 counts as true, and must not reach a numpy bool as it is.
-                return np.asarray(array != 0)
-            if not self.aligned(window):
+                return np.asarray(codes != 0)
+            array: NDArray[Any] = np.frombuffer(window, self.numpy)
+            if not array.flags.aligned:
                 array = array.copy()
-            array = array.view(self.numpy)
-            return _read_only(array)
+            array.flags.writeable = False  # nothing is ever a writable window into a file
+            return array
         return self.decode_bits(data, first * self.bits, count)
 
     def aligned(self, data: memoryview) -> bool:
         """True when ``data`` lies in memory as numpy wants it for this type, so that an array may look into it."""
         import numpy as np
 
-        return not data or np.frombuffer(data, np.uint8).ctypes.data % min(self.bits // 8, 8) == 0
+        return bool(np.frombuffer(data, self.numpy).flags.aligned)
 
     def decode_bits(self, data: memoryview, bit: int, count: int) -> NDArray[Any]:
         """``count`` elements of a packed type from bit ``bit`` of ``data`` on: always a fresh array."""
@@ -217,12 +217,6 @@ def _all_whole(array: NDArray[Any]) -> bool:
 
     with np.errstate(invalid="ignore"):
         return bool(np.all(np.isfinite(array)) and np.all(array == np.trunc(array)))
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    if array.flags.owndata is False and array.flags.writeable:
-        array.flags.writeable = False  # nothing is ever a writable window into a file
-    return array
 
 
 @cache

@@ -36,7 +36,9 @@ class Limits:
     nesting: int = _cap(128, "of JSON, MessagePack, pickles and arrays in arrays: Python recurses over values")
     metadata_entries: int = _cap(10_000_000, "keys, tokens, and values that a pickle remembers")
     metadata_bytes: int = _cap(1024 * _MIB, "all metadata values together, decoded")
-    document_bytes: int = _cap(2 * _MIB, "a compressed document, expanded, or an eighth of its file: a byte can become an object of 64")
+    document_bytes: int = _cap(
+        2 * _MIB, "a compressed document, or an eighth of its file: a byte can become an object of 64"
+    )
     decompressed_bytes: int = _cap(2048 * _MIB, "one decompressed block")
     decompression_floor: int = _cap(64 * _MIB, "a block may always grow to this, whatever the ratio")
     decompression_ratio: int = _cap(64, "above the floor, at most this times the stored bytes")

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,26 @@ def test_a_model_can_be_saved_over_the_file_it_comes_from(tmp_path):
         holdall.save(path, model)
         assert view[12345] == 12345
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("advice", ["taken", "refused"])
+def test_the_disk_starts_while_a_synced_file_is_written(tmp_path, monkeypatch, advice):
+    data = os.urandom(CHUNK)
+    plan = Plan()
+    plan.stream(Made(9 * CHUNK, lambda: iter([data] * 9)))
+    given = []
+
+    def advise(fd, start, size, what):
+        given.append((start, size))
+        if advice == "refused":
+            raise OSError(errno.EINVAL, "no")
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    write_file(tmp_path / "m", plan, fsync=True)
+    assert given
+    assert given[0][0] == 0
+    assert all(start + size == after for (start, size), (after, _) in pairwise(given))
+    assert (tmp_path / "m").read_bytes() == 9 * data
+    given.clear()
+    write_file(tmp_path / "m", plan, fsync=False)
+    assert not given

@@ -53,11 +53,11 @@ def write_file(
         raise UnsupportedError(f"{os.fspath(path)}: is not a regular file")
     _check_space(target.parent, plan.cursor)
     with Part(target, path) as part:
-        output = part.file()
+        output = part.file(fsync)
         if old is not None:
             output.set_mode(stat.S_IMODE(old.st_mode))
         _Writer(output, plan, {}, progress).run()
-        output.finish(fsync)
+        output.finish()
         if approve is not None:
             try:
                 approve(part.path)
@@ -162,9 +162,9 @@ class _Crew:
             fd = opened(self._part / name, NEW)
         except OSError as error:
             raise blamed(error, self._target / name) from error
-        with Output(fd, self._target / name) as output:
+        with Output(fd, self._target / name, self._fsync) as output:
             results = dict(_Writer(output, plan, self._known, partial(self._step, name)).run())
-            return {**results, "size": output.finish(self._fsync)}
+            return {**results, "size": output.finish()}
 
     def _step(self, name: str, done: int, _: int | None) -> None:
         self._go_on()

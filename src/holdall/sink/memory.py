@@ -28,7 +28,7 @@ def write_bytes(plan: Plan) -> bytes:
 
 
 def _carried_out(plan: Plan, fd: int) -> bytes:
-    write_output(Output(fd, "<bytes>"), plan)
+    write_output(Output(fd, "<bytes>", fsync=False), plan)
     size = os.fstat(fd).st_size
     data = bytearray(size)
     window = memoryview(data)

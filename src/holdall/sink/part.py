@@ -43,11 +43,11 @@ class Part:
         self._there = False
         self._fd: int | None = None
 
-    def file(self) -> Output:
-        """Make the part a file."""
+    def file(self, fsync: bool) -> Output:
+        """Make the part a file, with ``fsync`` one that is on the disk when it is finished."""
         self._make(folder=False)
         assert self._fd is not None
-        return Output(self._fd, self.name)
+        return Output(self._fd, self.name, fsync)
 
     def folder(self) -> Path:
         """Make the part a folder."""
