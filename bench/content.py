@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "HASHES",
+    "TENSORS",
     "arrays",
     "checksum",
     "make",

@@ -20,9 +20,11 @@ def measure(case: Case, progress: Callable[[str], None]) -> dict[str, list[Sampl
     names = [one.name for one in case.contenders]
     assert len(set(names)) == len(names), f"{case.title}: two contenders of one name"
     found = _alone(case, progress) if case.alone else _together(case, progress)
-    agreed = {name: sample.kept["same"] for name, all in found.items() for sample in all if "same" in sample.kept}
-    if len(set(map(repr, agreed.values()))) > 1:
-        raise RuntimeError(f"{case.title}: not the same work: {agreed}")
+    for x in {one.x for one in case.contenders}:  # what stands at another place of a plot is another work
+        peers = [(one.name, sample.kept) for one in case.contenders if one.x == x for sample in found[one.name]]
+        agreed = {name: kept["same"] for name, kept in peers if "same" in kept}
+        if len(set(map(repr, agreed.values()))) > 1:
+            raise RuntimeError(f"{case.title}: not the same work: {agreed}")
     return found
 
 

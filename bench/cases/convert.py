@@ -17,7 +17,7 @@ from bench.work import Action, work
 
 CP = "cp"
 MEMORY = 300
-LARGE = {"hf": (False, True), "aero": (False,)}  # at the large size too, and whether with fsync
+LARGE = {False: ("hf", "aero"), True: ("hf",)}  # at the large size too, without and with fsync
 
 # -- works ------------------------------------------------------------------------------------------------------------
 
@@ -63,27 +63,27 @@ def file_is_loaded_and_saved(source: str, target: str) -> Action:
 def cases(run: Run) -> Iterator[Case]:
     """Each format both ways at 1 GB; two of them at 5 GB, one with fsync too; safetensors from small to large."""
     size = run.pick(10**9, 3 * 10**7)
-    with run.folder(5 * size) as folder:
+    with run.memory(4 * size) as folder:
         hub = make(folder / "hub.safetensors", "safetensors", size)
         drop(hub)
         for format in FORMATS:
             if format != "safetensors":
-                yield star(folder, hub, format, size, run.pick(2, 1), fsync=False)
+                yield star(run, folder, hub, format, size, fsync=False)
     if not run.quick:
-        yield from large(run, 5 * 10**9)
+        for fsync, formats in LARGE.items():
+            yield from large(run, 5 * 10**9, fsync, formats)
     yield from growing(run)
 
 
-def large(run: Run, size: int) -> Iterator[Case]:
-    with run.folder(4 * size) as folder:
+def large(run: Run, size: int, fsync: bool, formats: tuple[str, ...]) -> Iterator[Case]:
+    with run.folder(4 * size) if fsync else run.memory(3 * size) as folder:
         hub = make(folder / "hub.safetensors", "safetensors", size)
         drop(hub)
-        for format, policies in LARGE.items():
-            for fsync in policies:
-                yield star(folder, hub, format, size, 3, fsync)
+        for format in formats:
+            yield star(run, folder, hub, format, size, fsync)
 
 
-def star(folder: Path, hub: Path, format: str, size: int, rounds: int, fsync: bool) -> Case:
+def star(run: Run, folder: Path, hub: Path, format: str, size: int, fsync: bool) -> Case:
     """From safetensors to the format and back, beside a copy, and one with the format's hashes."""
     source = path_of(folder, "from", format)
     if not source.exists():
@@ -99,7 +99,7 @@ def star(folder: Path, hub: Path, format: str, size: int, rounds: int, fsync: bo
     if kinds:
         job = work(file_is_copied_and_hashed, str(hub), str(copied), fsync, list(kinds))
         lines.append(Contender(hashed, job, leaves=copied))
-    small = {kind: small_file(folder.parent, kind) for kind in ("safetensors", format)}
+    small = {kind: small_file(run.scratch, kind) for kind in ("safetensors", format)}
     for name, start, end, kind, bar in (
         (f"safetensors → {format}", hub, there, format, at_least(0.8, hashed if kinds else CP)),
         (f"{format} → safetensors", source, back, "safetensors", at_least(0.8, CP)),
@@ -109,13 +109,13 @@ def star(folder: Path, hub: Path, format: str, size: int, rounds: int, fsync: bo
         job = work(holdall_converts, str(start), str(end), kind, fsync, rehearsal)
         lines.append(Contender(name, job, bars, leaves=end))
     title = f"Convert {size / 1e9:g} GB, {format}, {'with' if fsync else 'without'} fsync"
-    return Case(title, lines, rounds, CP, CP, size)
+    return Case(title, lines, run.pick(4, 1), CP, CP, size)
 
 
 def growing(run: Run) -> Iterator[Case]:
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for size in [10**6, 10**7] if run.quick else [10**6, 10**7, 10**8, 10**9, 10**10]:
-        with run.folder(3 * size) as folder:
+        with run.memory(3 * size) as folder:
             hub = make(folder / "hub.safetensors", "safetensors", size)
             drop(hub)
             warm([hub])

@@ -156,23 +156,24 @@ def many_are_saved(path: str, count: int, library: bool) -> Action:
 def cases(run: Run) -> Iterator[Case]:
     """Every format without and with fsync; sizes; many small tensors; payloads made lazily."""
     size = run.pick(10**9, 3 * 10**7)
-    with run.folder(5 * size) as folder:
-        for fsync in (False, True):
+    for fsync in (False, True):
+        with run.folder(5 * size) if fsync else run.memory(5 * size) as folder:
             lines = contenders(folder, size, fsync, others=not run.quick and not fsync)
-            how = "with fsync" if fsync else "without fsync"
             yield Case(
-                f"Save {size / 1e6:,.0f} MB of arrays, {how}",
+                f"Save {size / 1e6:,.0f} MB of arrays, {'with' if fsync else 'without'} fsync",
                 lines,
-                run.pick(2 if fsync else 3, 1),
+                run.pick(4, 1),
                 SAVE_FILE,
                 WRITE,
                 size,
                 says="Beside formats with checksums, save_file runs while another process takes the same hashes of the "
                 "same arrays. The arrays themselves are in the peak of memory.",
             )
-        yield lazily(run, folder, size)
+            if not fsync:
+                yield lazily(run, folder, size)
     yield from growing(run)
-    yield many(run)
+    with run.memory(10**9) as folder:
+        yield many(run, folder)
 
 
 def contenders(folder: Path, size: int, fsync: bool, others: bool) -> list[Contender]:
@@ -209,7 +210,7 @@ def lazily(run: Run, folder: Path, size: int) -> Case:
 
 def growing(run: Run) -> Iterator[Case]:
     for size in [10**6, 10**7] if run.quick else [10**6, 10**7, 10**8, 10**9, 4 * 10**9]:
-        with run.folder(2 * size) as folder:
+        with run.memory(2 * size) as folder:
             target, path = folder / "theirs", folder / "ours.safetensors"
             ways = {
                 SAVE_FILE: (target, work(safetensors_saves, str(target), size, False)),
@@ -221,9 +222,9 @@ def growing(run: Run) -> Iterator[Case]:
             yield Case(title, lines, rounds, SAVE_FILE, WRITE, size, plots=["save-size"])
 
 
-def many(run: Run) -> Case:
+def many(run: Run, folder: Path) -> Case:
     count = run.pick(100_000, 5000)
-    paths = {format: path_of(run.scratch, "many", format) for format in ("safetensors", "oinf", "gguf", "aero")}
+    paths = {format: path_of(folder, "many", format) for format in ("safetensors", "oinf", "gguf", "aero")}
     lines = [Contender(SAVE_FILE, work(many_are_saved, str(paths["safetensors"]), count, True),
                        leaves=paths["safetensors"])]  # fmt: skip
     for format, path in paths.items():
