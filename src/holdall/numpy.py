@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
+_LARGE = 1 << 20  # bytes of a tensor that are worth a thread
+_THREADS = min(4, os.cpu_count() or 1)
+
 
 def load_file(path: str | os.PathLike[str], **options: Any) -> dict[str, NDArray[Any]]:
     """Every tensor of a file as an array in memory of its own, safe to modify.
@@ -57,12 +60,20 @@ def save(
 
 
 def _arrays(what: Any, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    import numpy as np
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from holdall.api import open_model
 
-    with open_model(what, **options) as model:
-        return {tensor.name: np.array(tensor.numpy()) for tensor in model.tensors}
+    # Fresh memory costs as much as the copy into it: with several threads both go on at the same time.
+    with open_model(what, **options) as model, ThreadPoolExecutor(_THREADS, "holdall-load") as pool:
+        arrays = {t.name: pool.submit(_copied, t) if t.nbytes >= _LARGE else _copied(t) for t in model.tensors}
+        return {name: one.result() if isinstance(one, Future) else one for name, one in arrays.items()}
+
+
+def _copied(tensor: Tensor) -> NDArray[Any]:
+    import numpy as np
+
+    return np.array(tensor.numpy())
 
 
 def _tensors(tensors: Mapping[str, ArrayLike]) -> Iterator[Tensor]:
