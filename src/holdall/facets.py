@@ -85,7 +85,8 @@ def _tokens(assets: Mapping[str, bytes]) -> Sequence[str] | None:
         elif isinstance(known, dict):
             pairs = [(id, token) for token, id in known.items()]
         rows = tokenizer.get("added_tokens")
-        pairs += [(row.get("id"), row.get("content")) for row in rows or () if isinstance(row, dict)]
+        rows = rows if isinstance(rows, list) else []
+        pairs += [(row.get("id"), row.get("content")) for row in rows if isinstance(row, dict)]
         if pairs:
             return _in_order(pairs)
     plain = parse_asset(assets, "vocab.json")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import holdall
 from holdall.examine import examine
 from holdall.explain import expand, records
+from holdall.facets import vocab_of
 from holdall.formats.onnx.wire import field
 from holdall.source import BytesFolder
 from holdall.testing.fuzz import SUBJECTS
@@ -38,3 +41,9 @@ def test_half_a_million_empty_onnx_initializers_are_one_finding_a_rule() -> None
     report = holdall.verify(data, format="onnx")
     assert {finding.rule for finding in report.findings} == {"onnx.tensor.name"}
     assert cost.seconds < 2
+
+
+@pytest.mark.parametrize("added", [b"NaN", b"3", b"true", b'"a"', b"null", b"{}", b"[3]"])
+def test_added_tokens_that_are_no_list_are_none(added: bytes) -> None:
+    """Those of a tokenizer.json that an MCF file carries were gone through whatever they were: TypeError."""
+    assert vocab_of({"tokenizer.json": b'{"added_tokens": ' + added + b"}"}) is None
