@@ -1,4 +1,9 @@
+import signal
+
 import pytest
+
+# Whoever starts tests in the background may have ctrl-C ignored, which children would inherit; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("holdall.testing")
 

@@ -109,4 +109,4 @@ def test_the_contract_runs_from_a_plug_ins_own_tests(run, tmp_path):
         "class TestToy(FormatContract):\n    format = 'toy'\n    large_bytes = 64 << 20\n    damage_cases = 60\n"
     )
     code = "import pytest, sys; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'theirs']))"
-    assert "19 passed" in run(code)
+    assert "20 passed" in run(code)
