@@ -10,7 +10,7 @@ from holdall.payload import Held, Payload, Range
 from holdall.plan import Plan, Stream
 from holdall.source import CHUNK, Source
 
-__all__ = ["SMALL", "Announced", "make_ahead", "read_ahead", "sources_of"]
+__all__ = ["SMALL", "Announced", "Ring", "make_ahead", "read_ahead", "sources_of"]
 
 SMALL = 256 << 10  # payloads up to this are gathered into one write
 _TOGETHER = 16 << 20  # bytes of small payloads that a source is told of at once
@@ -52,11 +52,23 @@ def sources_of(plan: Plan) -> Iterator[Source]:
             yield piece.payload.source
 
 
-def read_ahead(payload: Range, pool: ThreadPoolExecutor, lag: int) -> Iterator[memoryview]:
+class Ring:
+    """Buffers that are used again and again: fresh memory costs as much as what is read into it."""
+
+    def __init__(self) -> None:
+        self._buffers: deque[memoryview] = deque()
+
+    def next(self, count: int) -> memoryview:
+        """The buffer that was used longest ago, and not for the last ``count - 1``."""
+        fresh = len(self._buffers) < count
+        buffer = memoryview(bytearray(CHUNK)) if fresh else self._buffers.popleft()
+        self._buffers.append(buffer)
+        return buffer
+
+
+def read_ahead(payload: Range, pool: ThreadPoolExecutor, ring: Ring, lag: int) -> Iterator[memoryview]:
     """The payload through a ring of buffers, the next being read while one is in use; ``lag`` more stay untouched."""
     lanes = payload.source.lanes
-    chunks = -(-payload.size // CHUNK)  # fresh buffers cost as much as reading them: no more than are filled
-    ring = deque(memoryview(bytearray(min(CHUNK, payload.size))) for _ in range(min(lanes + 1 + lag, chunks)))
     reads: deque[Future[memoryview]] = deque()
 
     def fill(buffer: memoryview, start: int) -> memoryview:
@@ -65,9 +77,7 @@ def read_ahead(payload: Range, pool: ThreadPoolExecutor, lag: int) -> Iterator[m
         return window
 
     for start in range(0, payload.size, CHUNK):
-        buffer = ring.popleft()
-        ring.append(buffer)
-        reads.append(pool.submit(fill, buffer, start))
+        reads.append(pool.submit(fill, ring.next(lanes + 1 + lag), start))
         if len(reads) > lanes:
             yield reads.popleft().result()
     while reads:

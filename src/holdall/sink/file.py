@@ -17,7 +17,7 @@ from typing import Any
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
-from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
+from holdall.sink.ahead import SMALL, Announced, Ring, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.sink.output import NEW, Output, blamed, opened
 from holdall.sink.part import Part, sync_folder
@@ -209,6 +209,7 @@ class _Writer:
         self._lagging: deque[Future[None]] = deque()
         self._at = 0
         self._batch = bytearray()
+        self._ring = Ring()
 
     def run(self) -> Mapping[str, Any]:
         """Write everything; returns the results of this plan."""
@@ -274,7 +275,7 @@ class _Writer:
         elif type(payload) is Range:  # a kind of it may have to see its bytes pass
             moved = self._copy_in_kernel(payload)
             rest = Range(payload.source, payload.offset + moved, payload.size - moved)
-            for chunk in read_ahead(rest, pool, _LAG):
+            for chunk in read_ahead(rest, pool, self._ring, _LAG):
                 self._put(chunk)
         else:
             for chunk in make_ahead(payload, pool):
