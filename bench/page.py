@@ -237,7 +237,7 @@ def readme(record: Record) -> str:
         ]
         if asked:
             worst = max(asked, key=_closeness)
-            others = f", nearest to its bar of {len(asked)}" if len(asked) > 1 else ""
+            others = f" (the worst of {len(asked)})" if len(asked) > 1 else ""
             rows.append([worst.title, worst.contender + others, _figure(worst), _limit(worst)])
     lines = [*_table(["", "by", "figure", "bar"], rows), ""]
     if any(README_PLOT in result.plots for result in record.results):

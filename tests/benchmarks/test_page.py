@@ -35,7 +35,7 @@ def test_the_page_has_figures_bars_and_reasons(monkeypatch):
 def test_the_readme_has_the_bars_nearest_to_failing(monkeypatch):
     monkeypatch.setattr(page, "README_ROWS", (("read", "1 GB", "oinf", "other"), ("read", "1 GB", "oinf", "")))
     made = page.readme(RECORD)
-    assert "| Read 1 GB \\| all | holdall: oinf, nearest to its bar of 2 | 2 × the speed of other | ≥ 3 |" in made
+    assert "| Read 1 GB \\| all | holdall: oinf (the worst of 2) | 2 × the speed of other | ≥ 3 |" in made
     assert "| Read 1 GB \\| all | holdall: oinf | 1 s | < 2 s |" in made
     assert "3 of 4 bars hold in the run of 2025-01-02 on Some CPU, 2 cores, 16 GB of memory, Python 3.11.0" in made
 
