@@ -8,7 +8,9 @@ from pathlib import Path
 
 import holdall
 from holdall import registry
+from holdall.cut import cut_of
 from holdall.errors import UnsupportedError
+from holdall.examine import examine
 from holdall.testing import corpus
 from holdall.testing.corpus import STAGES, Stage
 from holdall.testing.isolation import Cost, cost_of
@@ -111,7 +113,9 @@ def _is_file(what: Input) -> bool:
 
 
 def _stage(what: Input, format: str | None) -> Stage:
-    holdall.verify(what, level="structure", format=format)  # never raises
+    with examine(what, format=format) as seen:  # never raises, nor does looking for what is missing
+        seen.audit()
+        cut_of(seen)
     return corpus.refused_at(what, format)  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import holdall
 from holdall import registry
 from holdall.check import UNOWNED, Finding, Level
+from holdall.cut import cut_of
 from holdall.errors import FormatError, UnsupportedError
 from holdall.examine import Examination, examine
 from holdall.explain import expand, file_map, records
@@ -132,6 +133,7 @@ def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
         sound = not any(_breaks_structure(finding) for finding in seen.report.findings)
         _explain(seen)
         seen.audit()
+        cut_of(seen)
     defers = seen.format is not None and seen.format.defers_documents
     assert sound == opened or (opened and defers), (
         f"open {'accepts' if opened else 'refuses'} it, verify says {seen.report.findings}"
