@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import holdall
+from holdall import registry
+from holdall.ggml import BLOCKS
 from holdall.testing.fuzz import SUBJECTS, smoke
 from holdall.testing.fuzz.documents import GGUF, JSON, MSGPACK, NPY, NPZ, PICKLE, PROTOBUF, TORCH, Kind
 from holdall.testing.fuzz.findings import Watch
-from holdall.testing.fuzz.framing import framed, unframed
+from holdall.testing.fuzz.framing import framed, source_of, unframed
 from holdall.testing.fuzz.large import large
 from holdall.testing.fuzz.mutate import mutated
 from holdall.testing.fuzz.seeds import files_at, seeds
@@ -35,6 +38,20 @@ def test_every_seed_can_be_read(name: str) -> None:
     assert len(found) > 5
     for seed, data in found.items():
         assert subject.probe(data) != seed.startswith("refused"), seed
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_seeds_have_every_dtype_that_the_format_holds(name: str) -> None:
+    subject, found = SUBJECTS[name], set()
+    for seed, data in seeds(name).items():
+        if not seed.startswith("refused"):
+            files = unframed(data)
+            with holdall.open(source_of(files, folder=subject.folder), format=subject.format(files)) as model:
+                found |= {tensor.dtype.name for tensor in model.tensors}
+    if name in ("aero", "aeroset"):  # one kind of block stands for all there; each is a seed of GGUF
+        found |= {kind.name for kind in BLOCKS.values()}
+    for format in subject.formats:
+        assert registry.find(format).holds.dtypes - found == set()
 
 
 @pytest.mark.parametrize("name", ["oinf", "embd", "gptrs", "mcf", "aero"])

@@ -22,12 +22,15 @@ from holdall.explain import expand, file_map, records
 from holdall.ledger import Ledger
 from holdall.model import Model
 from holdall.source import Openable, Source
+from holdall.tensor import Tensor
 
 __all__ = ["Sample", "changes", "exercise", "probe", "truncations"]
 
 T = TypeVar("T")
 
 _EXPLAINED = 2  # records of a table that are taken apart
+_PIECEWISE = 1 << 12  # bytes of a tensor that is also read in pieces of _PIECE
+_PIECE = 64
 _MAIN = ""  # the one file of a format that is not a folder
 
 
@@ -116,10 +119,10 @@ def _some(cases: list[T], limit: int) -> list[T]:
 def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
     """Do everything that reads to a file that may be damaged; True when it opened and all of it could be read.
 
-    It is opened, listed, read tensor by tensor, explained and verified. FormatError (LimitError is one) and
-    UnsupportedError are answers, anything else is a bug and passes through. Opening and verifying must agree on the
-    structure, but for documents that opening does not read. A source is closed after use, so that one is given as the
-    function that makes it.
+    It is opened, listed, read tensor by tensor, whole and in part, explained and verified. FormatError (LimitError is
+    one) and UnsupportedError are answers, anything else is a bug and passes through. Opening and verifying must agree
+    on the structure, but for documents that opening does not read. A source is closed after use, so that one is given
+    as the function that makes it.
     """
     try:
         model = holdall.open(what() if callable(what) else what, format=format)
@@ -169,6 +172,23 @@ def _explain(seen: Examination) -> None:
         assert reached >= source.size, f"the map ends at {reached} of {source.size}"
 
 
+def _read(tensor: Tensor) -> None:
+    """Read at once, in pieces and in part, which must come to the same."""
+    raw = tensor.raw()
+    assert len(raw) == tensor.nbytes
+    few = tensor.nbytes <= _PIECEWISE
+    if few and tensor.payload is not None:
+        assert b"".join(map(bytes, tensor.payload.chunks(_PIECE))) == raw, (
+            f"{tensor.name!r} differs when read in pieces"
+        )
+    with suppress(UnsupportedError):
+        values = tensor.numpy()
+        assert values.shape == tensor.shape
+        if few and tensor.shape and tensor.shape[0]:
+            last = tensor[-1:]
+            assert last.tobytes() == values[-1:].tobytes(), f"the last row of {tensor.name!r} differs when read alone"
+
+
 def exercise(model: Model) -> bool:
     """Ask for everything an open model has; False when a damaged payload was met."""
     whole = True
@@ -176,9 +196,7 @@ def exercise(model: Model) -> bool:
         repr(tensor)
         if tensor.has_data:
             try:
-                assert len(tensor.raw()) == tensor.nbytes
-                with suppress(UnsupportedError):
-                    assert tensor.numpy().shape == tensor.shape
+                _read(tensor)
             except FormatError:
                 whole = False
     model.tensors.totals()

@@ -5,16 +5,12 @@ Those whose names begin with "refused" are for the refusal.
 
 from __future__ import annotations
 
-import io
-import pickle
 import struct
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from holdall.formats.onnx.wire import field
 from holdall.testing.fuzz.framing import framed
-from holdall.ziplayout import END, END64, END64_SIGNATURE, LOCATOR, LOCATOR_SIGNATURE
+from holdall.testing.fuzz.zipforms import npz, torch
 
 __all__ = ["FORMS"]
 
@@ -135,97 +131,6 @@ def _onnx_model(*tensors: bytes) -> bytes:
     return field(1, 8) + field(2, b"test") + field(7, graph) + field(8, field(2, 17)) + props
 
 
-# -- npz and torch ----------------------------------------------------------------------------------------------------
-
-
-def _npz() -> Forms:
-    """Deflated entries, every version of npy, Fortran order, types that are carried as bytes."""
-    for title, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):
-        arrays = {
-            "a.npy": _npy("'<f4'", "False", "(2,)", bytes(8)),
-            "b.npy": _npy("'>i2'", "True", "(2, 2)", bytes(8), (2, 0)),
-            "c.npy": _npy("'|u1'", "False", "()", b"\1", (3, 0)),
-            "d.npy": _npy("'<U2'", "False", "(1,)", bytes(8)),
-            "__metadata__.npy": _npy("'|u1'", "False", "(9,)", b'{"a":[1]}'),
-        }
-        yield title, _zipped(arrays, method)
-    yield "structured", _zipped({"s.npy": _npy("[('x', '<f4'), ('y', '|S2', (2,))]", "False", "(1,)", bytes(8))})
-    yield (
-        "odd",
-        _zipped(
-            {"v.npy": _npy("'|V3'", "False", "(1,)", bytes(3)), "m.npy": _npy("'<M8[s]'", "False", "(1,)", bytes(8))}
-        ),
-    )
-    yield "wide", _wide(_zipped({"a.npy": _npy("'<f4'", "False", "(2,)", bytes(8))}))
-    yield "alone", _npy("'<f4'", "False", "(2,)", bytes(8))
-
-
-def _npy(descr: str, order: str, shape: str, data: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
-    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
-    width = 2 if version[0] == 1 else 4
-    return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(width, "little") + text + data
-
-
-def _zipped(entries: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", method) as archive:
-        for name, data in entries.items():
-            archive.writestr(zipfile.ZipInfo(name), data, method)
-    return out.getvalue()
-
-
-def _wide(data: bytes) -> bytes:
-    """The archive with the end records of zip64, and a comment."""
-    at = len(data) - END.size
-    end = END.read(data, at)
-    wide = END64.pack(
-        signature=END64_SIGNATURE, record_size=END64.size - 12, made_by=45, version=45, disk=0, first_disk=0,
-        here=end.count, count=end.count, size=end.size, offset=end.offset,
-    )  # fmt: skip
-    locator = LOCATOR.pack(signature=LOCATOR_SIGNATURE, disk=0, offset=at, disks=1)
-    full = {"here": 0xFFFF, "count": 0xFFFF, "size": 0xFFFFFFFF, "offset": 0xFFFFFFFF, "comment_size": 1}
-    return data[:at] + wide + locator + END.pack(**{**vars(end), **full}) + b"x"
-
-
-def _tensor(kind: str = "FloatStorage", elements: int = 2, extra: bytes = b"") -> bytes:
-    """The opcodes of a tensor of two elements."""
-    text = (
-        "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\n"
-        f"{kind}\nX\1\0\0\0"
-        + "0X\3\0\0\0cpuK"
-        + chr(elements)
-        + "tQK\0K\2\x85K\1\x85\x89ccollections\nOrderedDict\n)RtR"
-    )
-    return text.encode("latin-1") + extra
-
-
-def _named(value: bytes) -> bytes:
-    return b"\x80\x02}(X\1\0\0\0w" + value + b"X\4\0\0\0stepK\5u."
-
-
-def _torch() -> Forms:
-    """Legacy files, parameters, untyped storages, nested and other values, both byte orders."""
-    plain = _named(_tensor())
-    system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2}}
-    front = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, system))
-    yield "legacy", front + plain + pickle.dumps(["0"], 2) + struct.pack("<q", 2) + bytes(8)
-    for order in ("little", "big"):
-        yield order, _checkpoint(plain, order)
-    values: Any = {"a": [1, 2.5, None, True, "x", b"y", (1, 2), -(1 << 40), {"b": 1 << 70}], "long": "t" * 300}
-    for protocol in (2, 3, 4, 5):
-        yield f"values-{protocol}", _checkpoint(pickle.dumps(values, protocol), "little")
-    parameter = b"ctorch._utils\n_rebuild_parameter\n(" + _tensor() + b"\x88ccollections\nOrderedDict\n)RtR"
-    yield "parameter", _checkpoint(_named(parameter), "little")
-    ordered = b"\x80\x02ccollections\nOrderedDict\n)R(X\1\0\0\0w" + _tensor() + b"u}X\1\0\0\0mK\1sb."
-    yield "ordered", _checkpoint(ordered, "little")
-    yield "wide", _wide(_checkpoint(plain, "little"))
-    yield "deflated", _zipped({"a/data.pkl": plain, "a/data/0": bytes(8), "a/version": b"3\n"}, zipfile.ZIP_DEFLATED)
-
-
-def _checkpoint(pickled: bytes, order: str) -> bytes:
-    return _zipped({"a/data.pkl": pickled, "a/byteorder": order.encode(), "a/data/0": bytes(8), "a/version": b"3\n"})
-
-
 FORMS: Mapping[str, Callable[[], Forms]] = {
-    "embd": _embd, "gptrs": _gptrs, "gguf": _gguf, "onnx": _onnx, "npz": _npz, "torch": _torch,
+    "embd": _embd, "gptrs": _gptrs, "gguf": _gguf, "onnx": _onnx, "npz": npz, "torch": torch,
 }  # fmt: skip

@@ -42,9 +42,20 @@ def unframed(data: bytes) -> dict[str, bytes]:
     return files
 
 
-def source_of(files: Mapping[str, bytes], *, folder: bool) -> Source:
-    """What is opened: the folder, or its first file."""
+def source_of(files: Mapping[str, bytes], *, folder: bool, far: bool = False) -> Source:
+    """What is opened: the folder, or its first file; ``far`` as if it came over a network, where reads differ."""
     if MAIN in files or not files:
-        return BytesSource(files.get(MAIN, b""))
-    whole = BytesFolder(files)
+        single = BytesSource(files.get(MAIN, b""))
+        single.far = far
+        return single
+    whole = _FarFolder(files) if far else BytesFolder(files)
     return whole if folder else whole.sibling(next(iter(files)))
+
+
+class _FarFolder(BytesFolder):
+    far = True
+
+    def sibling(self, relative: str) -> Source:
+        member = super().sibling(relative)
+        member.far = True
+        return member

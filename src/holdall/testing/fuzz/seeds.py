@@ -61,7 +61,8 @@ def seeds(subject: str) -> dict[str, bytes]:
 def _models(format: str) -> Iterator[tuple[str, Model]]:
     target = registry.find(format)
     for name, make in models(format).items():
-        model = held(make(), target)
+        whole = make()
+        model = whole if whole.format == format else held(whole, target)
         if model is not None:
             yield name, model
 
