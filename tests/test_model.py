@@ -198,3 +198,9 @@ def test_held_is_what_a_format_says():
     assert list(held(ZOO["unicode"](), oinf)) == ["UPPER", "upper"]
     assert held(ZOO["dtype-c64"](), oinf) is None
     assert held(ZOO["assets"](), oinf) is None
+
+
+def test_path_and_content_in_the_wrong_order_are_told_apart(tmp_path):
+    arrays = {"w": np.ones(2, np.float32)}
+    with pytest.raises(TypeError, match="not dict"):
+        holdall.save(arrays, tmp_path / "w.oinf", format="oinf")

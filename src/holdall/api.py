@@ -130,6 +130,7 @@ def plan_of(
     **options: Any,
 ) -> Any:
     """The plan that :func:`save` would carry out."""
+    path = os.fspath(path)  # TypeError when path and content changed places
     target = registry.by_suffix(path) if format is None else registry.find(format)
     with _no_collection():
         return target.plan(model_of(content, metadata), target.settings(options))
