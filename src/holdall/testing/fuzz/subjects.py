@@ -23,7 +23,7 @@ class Subject:
     name: str
     formats: tuple[str, ...]
     tables: str
-    folder: bool = False  # a set is opened by its folder, not by its first file
+    folder: bool = False  # a set is opened by its folder; else as often by its first file
 
     def format(self, files: Mapping[str, bytes]) -> str:
         """The format to read an input as: where there are two, by the first bytes."""
@@ -35,9 +35,10 @@ class Subject:
 
     def probe(self, data: bytes) -> bool:
         """The fuzz function: everything that reads, done to one input; see :func:`holdall.testing.damage.probe`."""
-        files, far = unframed(data), crc32(data) % _FAR == 0
+        files, chance = unframed(data), crc32(data)
+        folder, far = self.folder or chance & 1 == 0, chance % _FAR == 1
         try:
-            return probe(lambda: source_of(files, folder=self.folder, far=far), self.format(files))
+            return probe(lambda: source_of(files, folder=folder, far=far), self.format(files))
         except FormatError:  # of a name that no file can have; whatever the reader raises has been dealt with
             return False
 
