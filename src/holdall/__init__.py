@@ -22,7 +22,7 @@ _HOMES = {
     "save": "holdall.api:save",
     "verify": "holdall.api:verify",
     "convert": "holdall.convert:convert",
-    "ConversionReport": "holdall.convert:ConversionReport",
+    "ConversionReport": "holdall.conversion:ConversionReport",
     "diff": "holdall.diff:diff",
     "edit": "holdall.edit:edit",
     "EditReport": "holdall.edit:EditReport",
@@ -88,7 +88,8 @@ if TYPE_CHECKING:
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
-    from holdall.convert import ConversionReport, convert
+    from holdall.conversion import ConversionReport
+    from holdall.convert import convert
     from holdall.diff import Difference, diff
     from holdall.edit import EditReport, edit
     from holdall.errors import (

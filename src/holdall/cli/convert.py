@@ -12,7 +12,7 @@ from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
 if TYPE_CHECKING:
-    from holdall.convert import ConversionReport
+    from holdall.conversion import ConversionReport
 
 __all__ = ["convert", "name_values", "writer_options"]
 

@@ -16,7 +16,7 @@ from holdall.cli.text import brief, clean, plural, shape_text, size_text
 from holdall.errors import ContentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from holdall.convert import ConversionReport
+    from holdall.conversion import ConversionReport
     from holdall.format import Format
     from holdall.model import Model
     from holdall.quant.policy import Policy
