@@ -54,8 +54,8 @@ def _one(folder: Path, name: str, inputs: int) -> None:
     _save(place, record)
     failures = 0
     while record["inputs"] < inputs and failures < _FAILURES:
-        kept = sum(len(list(place.iterdir())) for place in corpora)  # run again first, and counted by libFuzzer
-        runs = min(inputs // _TURNS, inputs - record["inputs"]) + kept
+        again = 1 + sum(len(list(place.iterdir())) for place in corpora)  # an empty one and those kept, counted too
+        runs = min(inputs // _TURNS, inputs - record["inputs"]) + again
         mark = turn(folder, name, f"-runs={runs}", f"-seed={len(record['marks']) + 1}")
         if mark is None:  # it died: libFuzzer has left the input among the findings
             failures += 1
