@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,13 @@ from holdall.dtypes import DType, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Made, Payload
 from holdall.plan import Constant, Plan, Stream
+from holdall.tensor import Tensor
+from holdall.transform import cast as cast_to
+from holdall.transform import dequantized
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from holdall.tensor import Tensor
 
 __all__ = ["file_names", "npy_plan", "npy_type", "parse_slice", "plan_bytes", "raw_plan"]
 
@@ -37,26 +38,39 @@ def npy_type(tensor: Tensor, cast: str | None = None) -> np.dtype[Any] | None:
     return None if found.kind == "V" or found.isbuiltin != 1 else found
 
 
-def npy_plan(tensor: Tensor, key: tuple[Any, ...] | None = None, cast: str | None = None) -> Plan:
+def npy_plan(
+    tensor: Tensor,
+    key: tuple[Any, ...] | None = None,
+    cast: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Plan:
     """An .npy file of the tensor, or of the slice ``key`` of it, cast to the dtype ``cast``.
 
-    Whole tensors pass in blocks; a slice is held in memory, once.
+    Whole tensors pass in blocks; a slice is held in memory, once. ``tell`` hears of values beyond the new type, once
+    they have been made.
     """
     kind = npy_type(tensor, cast)
     if kind is None:
         what = cast or tensor.dtype
         raise ContentError(f"tensor {tensor.name!r}: .npy cannot express {what}; cast to f32, or take the stored bytes")
-    target = None if cast is None else named(cast)
-    if key is not None:
-        array = _cast(tensor[key], target)
-        return _npy(kind, array.shape, _held(array))
     _payload(tensor)
+    taken = tensor if key is None else _sliced(tensor, key)
+    if cast is not None:
+        plain = taken if isinstance(taken.dtype, DType) else dequantized(taken)
+        return _npy(kind, taken.shape, _payload(cast_to(plain, named(cast), tell)))  # .npy has it as it is stored
 
     def make() -> Iterator[memoryview]:
-        for block in tensor.blocks(_BLOCK):
-            yield _bytes(_cast(block, target))
+        for block in taken.blocks(_BLOCK):
+            yield _bytes(block)
 
-    return _npy(kind, tensor.shape, Made(prod(tensor.shape) * kind.itemsize, make))
+    return _npy(kind, taken.shape, Made(prod(taken.shape) * kind.itemsize, make))
+
+
+def _sliced(tensor: Tensor, key: tuple[Any, ...]) -> Tensor:
+    """A slice as a tensor that is held; one of an encoded tensor is of its values."""
+    values = tensor[key]
+    dtype = tensor.dtype if isinstance(tensor.dtype, DType) else named("f32")
+    return Tensor(tensor.name, dtype, values.shape, Held(dtype.encode(values)))
 
 
 def raw_plan(tensor: Tensor, key: tuple[Any, ...] | None = None) -> Plan:
@@ -67,7 +81,7 @@ def raw_plan(tensor: Tensor, key: tuple[Any, ...] | None = None) -> Plan:
         return plan
     if not isinstance(tensor.dtype, DType):
         raise UnsupportedError(f"tensor {tensor.name!r}: a slice of {tensor.dtype} has no stored form; take it as .npy")
-    plan.stream(Held(tensor.dtype.encode(tensor[key])))
+    plan.stream(_payload(_sliced(tensor, key)))
     return plan
 
 
@@ -133,15 +147,6 @@ def _npy(kind: np.dtype[Any], shape: tuple[int, ...], payload: Payload) -> Plan:
     return plan
 
 
-def _cast(array: NDArray[Any], target: DType | None) -> NDArray[Any]:
-    """``array`` in the numpy type of ``target``; a value that does not fit an integer type is refused."""
-    if target is None or array.dtype == target.numpy:
-        return array
-    import numpy as np
-
-    return np.frombuffer(target.encode(array), target.numpy).reshape(array.shape)
-
-
 def _payload(tensor: Tensor) -> Payload:
     if tensor.payload is None:
         raise ContentError(f"tensor {tensor.name!r} {tensor.dtype}{list(tensor.shape)} is declared without data")
@@ -152,7 +157,3 @@ def _bytes(array: NDArray[Any]) -> memoryview:
     import numpy as np
 
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _held(array: NDArray[Any]) -> Held:
-    return Held(_bytes(array))

@@ -60,6 +60,14 @@ def test_a_cast_refuses_what_does_not_fit(cli, model_path, tmp_path):
     assert cli("extract", model_path, "wide", "-o", "x.bin", "--cast", "f32").exit_code == 2
 
 
+@pytest.mark.parametrize("slice", [[], ["--slice", "1:"]])
+def test_a_cast_says_what_is_no_longer_finite(cli, tmp_path, slice):
+    holdall.save("big.oinf", {"w": np.array([1, 70000, -1e30], np.float32)})
+    shown = cli("extract", "big.oinf", "w", "--cast", "f16", *slice)
+    assert shown.exit_code == 0
+    assert shown.stderr == "holdall: tensor 'w': 2 values are beyond f16 and no longer finite\n"
+
+
 def test_slices(cli, model_path, tmp_path):
     with holdall.open(model_path) as model:
         whole, packed = model["layers.0.w"].numpy().copy(), model["layers.1.w"].numpy()

@@ -132,7 +132,7 @@ def _extract_one(
     else:
         as_raw = raw or (output != "-" and not output.endswith(".npy"))
     try:
-        plan = raw_plan(tensor, key) if as_raw else npy_plan(tensor, key, cast)
+        plan = raw_plan(tensor, key) if as_raw else npy_plan(tensor, key, cast, _tell)
     except IndexError as error:
         raise click.UsageError(f"--slice: tensor {tensor.name!r} {shape_text(tensor.shape)}: {error}.") from None
     if output != "-":
@@ -158,7 +158,7 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, reading
         if as_raw and not raw:
             _say_raw(tensor)
         path = str(Path(folder) / (safe + (".bin" if as_raw else ".npy")))
-        plan = raw_plan(tensor) if as_raw else npy_plan(tensor, None, cast)
+        plan = raw_plan(tensor) if as_raw else npy_plan(tensor, None, cast, _tell)
         _write(plan, path, tensor, model)
         _say(tensor, path, plan, reading)
 
@@ -179,6 +179,10 @@ def _say(tensor: Tensor, path: str, plan: Plan, reading: Reading) -> None:
         emit_json({**facts, "path": path, "size": plan.size})
     else:
         click.echo(f"{clean(path)}: {clean(tensor.name)}, {size_text(plan.size or 0)}")
+
+
+def _tell(text: str) -> None:
+    click.echo(f"holdall: {clean(text)}", err=True)
 
 
 def _say_raw(tensor: Tensor) -> None:
