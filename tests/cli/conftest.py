@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +45,32 @@ def command():
         return subprocess.run(line, timeout=60, **options) if run else subprocess.Popen(line, **options)
 
     return call
+
+
+@pytest.fixture
+def terminal():
+    """The command line on a terminal of so many columns: what it prints on both streams, and its exit code."""
+
+    def call(columns, *arguments, **extra):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        environment = {**kept, "PYTHONPATH": str(SRC), "TERM": "xterm", **extra}
+        line = [sys.executable, "-c", LAUNCH, *map(str, arguments)]
+        with subprocess.Popen(line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+            os.close(theirs)
+            shown = b"".join(iter(lambda: _read(ours), b""))
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n"), process.returncode
+
+    return call
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # how Linux says that nobody writes any more
+        return b""
 
 
 @pytest.fixture

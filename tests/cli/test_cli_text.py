@@ -81,7 +81,44 @@ def test_tables_line_up(capsys):
     assert capsys.readouterr().out == " name     n\n a        1\n long  1000\n"
 
 
-def test_a_terminal_gets_rich_tables_without_markup(capsys, monkeypatch):
+def shown_at(columns, capsys, monkeypatch, *arguments, **options):
     monkeypatch.setattr("holdall.cli.output.on_terminal", lambda: True)
-    table(("name",), [("[red]x[/red]",)])
-    assert "[red]x[/red]" in capsys.readouterr().out
+    monkeypatch.setattr("holdall.cli.output.width", lambda: columns)
+    table(*arguments, **options)
+    return capsys.readouterr().out  # no terminal: without the escapes
+
+
+def test_a_terminal_gets_tables_without_markup(capsys, monkeypatch):
+    assert shown_at(80, capsys, monkeypatch, ("name",), [("[red]x[/red]",)]) == "name\n[red]x[/red]\n"
+
+
+PROSE = [("a", "10", "one two three four five"), ("long", "1000", "six")]
+
+
+def test_a_narrow_terminal_folds_prose_between_words(capsys, monkeypatch):
+    shown = shown_at(28, capsys, monkeypatch, ("name", "n", "what"), PROSE, right=("n",), prose=("what",))
+    assert shown == (
+        "name     n  what\n"
+        "a       10  one two three\n"
+        "            four five\n"
+        "long  1000  six\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", range(1, 40))
+def test_no_terminal_is_so_narrow_that_a_cell_is_cut(capsys, monkeypatch, columns):
+    shown = shown_at(columns, capsys, monkeypatch, ("name", "n", "what"), PROSE, right=("n",), prose=("what",))
+    assert sorted(shown.split()) == sorted(" ".join(["name n what", *map(" ".join, PROSE)]).split())
+    whole = max(len(word) for word in shown.split())
+    assert max(map(len, shown.splitlines())) <= max(columns, 4 + 16, whole)
+
+
+def test_a_table_that_cannot_fit_breaks_between_columns(capsys, monkeypatch):
+    rows = [("first", "f32", "100.0%"), ("second", "bf16", "0.1%")]
+    shown = shown_at(13, capsys, monkeypatch, ("name", "dtype", "share"), rows, right=("share",), indent=" ")
+    assert shown == " name\n     dtype\n      share\n first\n     f32\n     100.0%\n second\n     bf16\n       0.1%\n"
+
+
+def test_wide_letters_take_two_columns(capsys):
+    table(("name", "n"), [("模型", "1"), ("abcd", "2")])
+    assert capsys.readouterr().out == "name  n\n模型  1\nabcd  2\n"

@@ -93,6 +93,8 @@ class LazyGroup(click.Group):
         signal.signal(signal.SIGTERM, _terminate)
         _be_lenient(sys.stdout)
         _be_lenient(sys.stderr)
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
+            ctx.color = False  # every echo of every command heeds it
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # a closed pipe shows up here, not when the interpreter is gone

@@ -83,7 +83,7 @@ def _show(rows: list[Row]) -> None:
         for row in rows
     )  # fmt: skip
     headers = ("format", "size", "write ms", "read ms", "verify", "identical", "could not hold")
-    table(headers, cells, right=("size", "write ms", "read ms"))
+    table(headers, cells, right=("size", "write ms", "read ms"), prose=("could not hold",))
     for row in rows:
         emit(_details(row))
 

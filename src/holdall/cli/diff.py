@@ -84,7 +84,7 @@ def _table(shown: Sequence[TensorDifference]) -> None:
         rows.append([shorten(item.name, _NAME), item.verdict, *numbers, brief(item.detail)])
     detailed = any(item.detail for item in shown)
     headers = ["tensor", "verdict", *columns, *(["detail"] if detailed else [])]
-    table(headers, [row if detailed else row[:-1] for row in rows], right=tuple(columns))
+    table(headers, [row if detailed else row[:-1] for row in rows], right=tuple(columns), prose=("detail",))
 
 
 def _facts(found: Difference) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def formats(name: str | None, as_json: bool) -> None:
         for f in every
     )  # fmt: skip
     headers = ("format", "suffixes", "writes", "dtypes", "rank", "metadata", "assets", "declared", "title")
-    table(headers, rows, right=("dtypes", "rank"))
+    table(headers, rows, right=("dtypes", "rank"), prose=("suffixes", "title"))
 
 
 def _yes(fact: bool) -> str:
@@ -113,4 +113,4 @@ def _show(format: Format) -> None:
     if format.options:
         click.echo()
         rows = ((o.name, str(o.default), " ".join(o.choices), clean(o.help)) for o in format.options)
-        table(("writer option", "default", "choices", "meaning"), rows, indent="  ")
+        table(("writer option", "default", "choices", "meaning"), rows, prose=("choices", "meaning"), indent="  ")

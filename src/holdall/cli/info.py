@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 _LARGEST = 5  # tensors shown
+_NAME = 120  # letters of a name; --json has all of them
 _ENTRIES = 20  # metadata entries, size variables and assets shown
 
 
@@ -161,7 +162,7 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
     if any(tensor.nbytes for tensor in largest):
         click.echo()
-        cells = ((shorten(t.name, 60), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
+        cells = ((shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
         table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
 
 

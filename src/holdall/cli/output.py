@@ -1,4 +1,4 @@
-"""What commands print: tables, lines, JSON, progress. Rich is loaded only when a terminal is there to show it."""
+"""What commands print: tables, lines, JSON, progress. Rich is loaded only when a terminal is there to show progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ += ["table", "width"]
 
 Progress = Callable[[int, int | None], None]
 
-_RICH_ROWS = 500  # beyond this many rows a terminal gets plain columns: rich takes its time for each cell
+_NARROWEST = 16  # letters that a column of words keeps, however narrow the terminal
+_HANG = "    "  # before the further lines of a row
 _BATCH = 4096
 
 
@@ -65,39 +66,103 @@ def pairs(rows: Iterable[tuple[str, str]], indent: str = "  ") -> None:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = (), indent: str = ""
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    prose: Sequence[str] = (),
+    indent: str = "",
 ) -> None:
-    """Rows below headers; those named in ``right`` are flush right. The cells are cleaned already."""
-    listed = [list(row) for row in rows]
-    if on_terminal() and len(listed) <= _RICH_ROWS:
-        _rich_table(headers, listed, right, indent)
-        return
-    widths = [max(map(len, column)) for column in zip(headers, *listed, strict=True)]
+    """Rows below headers; those named in ``right`` are flush right. The cells are cleaned already.
+
+    Nothing is ever cut. Where the terminal is too narrow, the columns named in ``prose`` are folded between words;
+    where that is not enough, every row takes several lines, broken between columns.
+    """
+    columns = [[header, *cells] for header, *cells in zip(headers, *rows, strict=True)]
+    widths = [max(map(_cells, column)) for column in columns]
+    groups = [range(len(columns))]
+    looked_at = on_terminal()
+    if looked_at:
+        least = {at: _least(columns[at]) for at, header in enumerate(headers) if header in prose}
+        widths, groups = _fitting(widths, least, width() - len(indent))
     flush = [header in right for header in headers]
 
-    def line(cells: Sequence[str]) -> str:
-        fitted = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, flush, strict=True))
-        return (indent + "  ".join(fitted)).rstrip()
+    def lines() -> Iterator[str]:
+        for number, row in enumerate(zip(*columns, strict=True)):
+            for group in groups:
+                margin = indent + (_HANG if group.start else "")
+                for cells in _folded(row[group.start : group.stop], widths[group.start : group.stop]):
+                    fitted = [_padded(cell, widths[at], flush[at]) for cell, at in zip(cells, group, strict=True)]
+                    fitted[-1] = fitted[-1].rstrip()
+                    if looked_at:
+                        fitted = _styled(fitted, heads=number == 0, first=group.start == 0)
+                    yield (margin + "  ".join(fitted)).rstrip()
 
-    emit(map(line, [headers, *listed]))
+    emit(lines())
 
 
-def _rich_table(headers: Sequence[str], rows: list[list[str]], right: Sequence[str], indent: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
+def _cells(text: str) -> int:
+    """Columns that a terminal needs for ``text``: wide letters take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
 
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for number, header in enumerate(headers):
-        # What a file calls its tensors must stay whole; numbers must stay on one line.
-        justify = "right" if header in right else "left"
-        shown.add_column(header, justify=justify, no_wrap=header in right, overflow="fold",  # type: ignore[arg-type]
-                         style="cyan" if number == 0 else None)  # fmt: skip
-    for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))  # Text: a name like "[red]" is not markup
-    Console(highlight=False).print(Padding(shown, (0, 0, 0, len(indent)), expand=False))
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _least(column: Sequence[str]) -> int:
+    """How narrow a column of words may become."""
+    longest = max((len(word) for text in column for word in text.split()), default=0)
+    return max(longest, min(_NARROWEST, max(map(len, column))))
+
+
+def _fitting(widths: list[int], least: dict[int, int], room: int) -> tuple[list[int], list[range]]:
+    """Widths that fit into ``room``, and which columns share a line. Those in ``least`` may shrink as far as that."""
+    fitted = list(widths)
+    excess = sum(widths) + 2 * (len(widths) - 1) - room
+    for at in sorted(least, key=lambda at: -widths[at]):
+        given = max(0, min(excess, widths[at] - least[at]))
+        fitted[at] -= given
+        excess -= given
+    if excess <= 0:
+        return fitted, [range(len(widths))]
+    for at, narrow in least.items():  # on a line of its own a text has more room
+        fitted[at] = max(narrow, min(widths[at], room - len(_HANG)))
+    groups, start, used = [], 0, fitted[0]
+    for at in range(1, len(fitted)):
+        if used + 2 + fitted[at] > room:
+            groups.append(range(start, at))
+            start, used = at, len(_HANG) + fitted[at]
+        else:
+            used += 2 + fitted[at]
+    return fitted, [*groups, range(start, len(fitted))]
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]]:
+    """The lines of a row: one, unless a column became narrower than its cell."""
+    if all(len(cell) <= wide for cell, wide in zip(row, widths, strict=True)):
+        yield row
+        return
+    from itertools import zip_longest
+    from textwrap import wrap
+
+    parts = [
+        wrap(cell, wide, break_long_words=False, break_on_hyphens=False) if len(cell) > wide else [cell]
+        for cell, wide in zip(row, widths, strict=True)
+    ]
+    yield from zip_longest(*parts, fillvalue="")
+
+
+def _padded(cell: str, wide: int, right: bool) -> str:
+    gap = " " * (wide - _cells(cell))
+    return gap + cell if right else cell + gap
+
+
+def _styled(cells: list[str], *, heads: bool, first: bool) -> list[str]:
+    """Headers are bold, and what a row is about is coloured."""
+    if heads:
+        return [click.style(cell, bold=True) for cell in cells]
+    return [click.style(cells[0], fg="cyan"), *cells[1:]] if first else cells
 
 
 @contextmanager

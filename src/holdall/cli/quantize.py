@@ -224,12 +224,18 @@ def _show_policy(choices: Sequence[Any], policy: Policy, mode: str, dry_run: boo
         [name, clean(reason), f"{count:,}", size_text(old), size_text(new)]
         for (name, reason), (count, old, new) in sorted(groups.items(), key=lambda item: item[0][0] == "as is")
     ]
-    table(("method", "because", "tensors", "from", "to"), rows, right=("tensors", "from", "to"), indent="  ")
+    table(
+        ("method", "because", "tensors", "from", "to"),
+        rows,
+        right=("tensors", "from", "to"),
+        prose=("because",),
+        indent="  ",
+    )
     click.echo(f"predicted: {size_text(before)} of tensors become {size_text(after)}")
     if dry_run:
         listed = [(t, c) for t, c in choices if c.method is not None][:_LISTED]
         rows = [[clean(t.name), c.method.name, shape_text(t.shape), clean(c.reason)] for t, c in listed]
-        table(("tensor", "method", "shape", "because"), rows, indent="  ")
+        table(("tensor", "method", "shape", "because"), rows, prose=("because",), indent="  ")
 
 
 def _report(source: str, target: str, path: str, mode: str, told: Progress | None, trust: Trust) -> QuantReport:
