@@ -36,12 +36,19 @@ def test_metadata_and_names(path: Path) -> None:
 
 
 def test_a_value_is_stored_as_the_old_one_was(path: Path) -> None:
-    holdall.edit(path, set={"n": 300})
+    for value in (300, -1, "text", [1]):
+        with pytest.raises(ContentError, match="'n'.*u8"):
+            holdall.edit(path, set={"n": value})
+    report = holdall.edit(path, set={"n": 300}, unset=["n"])
+    assert report.changes == ["metadata 'n': 7 became 300"]
     with holdall.open(path) as model:
-        assert model.metadata.kind("n") == "u16"  # 300 does not fit the u8 that was there
+        assert model.metadata.kind("n") == "u16"  # stored anew
     holdall.edit(path, set={"n": 1})
     with holdall.open(path) as model:
         assert model.metadata.kind("n") == "u16"
+    holdall.edit(path, set={"n": "text"}, keep_kinds=False)
+    with holdall.open(path) as model:
+        assert model.metadata.kind("n") == "string"
 
 
 def test_nothing_to_change_touches_nothing(path: Path) -> None:
@@ -143,3 +150,12 @@ def test_the_command(path: Path) -> None:
     assert wrong.exit_code == 2
     gone = CliRunner().invoke(main, ["edit", str(path), "--unset", "nothing"])
     assert (gone.exit_code, "Traceback" in gone.output) == (1, False)
+
+
+def test_rules_rename_as_in_a_conversion(path: Path) -> None:
+    report = holdall.edit(path, rename={"a": "x"}, rules=["s/^/layer./", "s/[.]x$/.y/"])
+    assert report.changes == ["tensor 'a' is called 'layer.y'", "tensor 'b' is called 'layer.b'"]
+    with pytest.raises(MissingError, match="s/nothing/x/"):
+        holdall.edit(path, rules=["s/nothing/x/"])
+    with pytest.raises(ContentError, match="both"):
+        holdall.edit(path, rules=["s/layer[.]./z/"])

@@ -17,14 +17,17 @@ from holdall.errors import ContentError, MissingError, UnsupportedError
 from holdall.limits import Limits
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
-from holdall.plan import FolderPlan, Plan
+from holdall.plan import Plan
 from holdall.sink import Progress, write_file
 from holdall.tensor import Tensor
+from holdall.transform import Changes, parse_rename
 
 if TYPE_CHECKING:
     from holdall.format import Format
 
 __all__ = ["EditReport", "edit"]
+
+_NAMED = 4  # files of a set, by name
 
 
 @dataclass(slots=True)
@@ -43,7 +46,9 @@ def edit(
     set: Mapping[str, Any] | None = None,
     unset: Iterable[str] = (),
     rename: Mapping[str, str] | None = None,
+    rules: Iterable[str] = (),
     assets: Mapping[str, bytes | None] | None = None,
+    keep_kinds: bool = True,
     dry_run: bool = False,
     fsync: bool = True,
     limits: Limits | None = None,
@@ -52,42 +57,47 @@ def edit(
 ) -> EditReport:
     """Change metadata (``set``, ``unset``), tensor names (``rename`` old to new) and assets (None removes one).
 
-    A value keeps the stored kind of the entry it replaces where it can. A skeleton that a conversion left in the file
-    is dropped: it describes a file that this one no longer comes from.
+    ``rules`` rename by regular expression, ``s/old/new/`` as in :func:`holdall.convert`. A value is stored as the one
+    that it replaces was, a u32 as a u32, and refused where that does not hold it; ``keep_kinds=False`` chooses anew,
+    and so does an entry that is unset and set at once. What else becomes of the file is among the changes too. A
+    skeleton that a conversion left in the file is dropped: it describes a file that this one no longer comes from.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.zeros(3, np.float32)}, metadata={"mode": "fast"})
     >>> holdall.edit("example.oinf", set={"mode": "slow"}, rename={"w": "weight"}).changes
     ["tensor 'w' is called 'weight'", "metadata 'mode': 'fast' became 'slow'"]
     """
+    unset = list(unset)
     with open_model(path, mmap=False, limits=limits, allowed=allowed) as model:
         report = EditReport(os.fspath(path), model.format or "")
         target = registry.find(report.format)
         changed = model.replace(
-            tensors=_renamed(model, rename or {}, report.changes),
-            metadata=_metadata(model, set or {}, list(unset), report.changes),
+            tensors=_renamed(model, rename or {}, list(rules), report.changes),
+            metadata=_metadata(model, set or {}, unset, report.changes),
             assets=_assets(model, assets or {}, report.changes),
         )
         if not report.changes:
             return report
-        _refuse(changed, model, target.name)
-        plan = _plan(changed, model, target)
+        if len(model.sources) > 1:
+            several = ", ".join(source.name for source in model.sources[:_NAMED])
+            raise UnsupportedError(f"{several}: a set of files is not edited in its place; convert it into a new one")
+        _refuse(changed, model, target)
+        changed = _as_before(changed, model, unset if keep_kinds else list(set or {}))
+        plan = target.plan(changed, target.settings({}))
         if not isinstance(plan, Plan):
             raise UnsupportedError(f"{report.path}: a folder is not edited in its place; convert it into a new one")
+        report.changes += plan.notes
         report.size = plan.size
         if not dry_run:
             write_file(path, plan, fsync=fsync, progress=progress)
     return report
 
 
-def _plan(changed: Model, model: Model, target: Format) -> Plan | FolderPlan:
-    """The new file, with new values stored as the old ones were; where they do not fit, as the format infers."""
-    kinds = {entry.key: entry.kind for entry in model.metadata.entries}
-    kept = [Entry(entry.key, entry.value, entry.kind or kinds.get(entry.key, "")) for entry in changed.metadata.entries]
-    try:
-        return target.plan(changed.replace(metadata=Metadata(kept)), target.settings({}))
-    except ContentError:
-        return target.plan(changed, target.settings({}))
+def _as_before(changed: Model, model: Model, anew: Collection[str]) -> Model:
+    """``changed`` with new values in the kinds of the old ones, but for those that are stored ``anew``."""
+    kinds = {entry.key: entry.kind for entry in model.metadata.entries if entry.key not in anew}
+    entries = [Entry(one.key, one.value, one.kind or kinds.get(one.key, "")) for one in changed.metadata.entries]
+    return changed.replace(metadata=Metadata(entries))
 
 
 def _metadata(model: Model, values: Mapping[str, Any], unset: list[str], changes: list[str]) -> Metadata:
@@ -95,11 +105,12 @@ def _metadata(model: Model, values: Mapping[str, Any], unset: list[str], changes
     for key in unset:
         if key not in metadata:
             raise MissingError(f"there is no metadata {key!r} to unset")
-        changes.append(f"metadata {key!r} is removed")
+        if key not in values:
+            changes.append(f"metadata {key!r} is removed")
     for key, value in values.items():
         if key not in metadata:
             changes.append(f"metadata {key!r} is added: {value!r}")
-        elif metadata[key] != value:
+        elif key in unset or _differs(metadata[key], value):
             changes.append(f"metadata {key!r}: {metadata[key]!r} became {value!r}")
     carried = [key for key in metadata if key == skeleton.KEY or key.startswith(f"{skeleton.KEY}.")]
     if carried:
@@ -107,20 +118,32 @@ def _metadata(model: Model, values: Mapping[str, Any], unset: list[str], changes
     return metadata.updated(values, without=[*unset, *carried])
 
 
-def _renamed(model: Model, names: Mapping[str, str], changes: list[str]) -> list[Tensor] | None:
-    if not names:
+def _differs(old: Any, new: Any) -> bool:
+    if hasattr(old, "tolist"):  # numpy's arrays compare each element
+        old = old.tolist()
+    result = type(old) is not type(new) or old != new
+    return bool(result)
+
+
+def _renamed(model: Model, names: Mapping[str, str], rules: list[str], changes: list[str]) -> list[Tensor] | None:
+    if not names and not rules:
         return None  # the table stays as it is
     missing = [name for name in names if name not in model]
     if missing:
         raise MissingError(f"there is no tensor {missing[0]!r} to rename")
-    tensors = [tensor.replace(name=names.get(tensor.name)) for tensor in model.tensors]
+    called = [names.get(name, name) for name in model.tensors.names]
+    for rule, parsed in zip(rules, parse_rename(rules), strict=True):
+        before, called = called, [Changes(rename=[parsed]).new_name(name) for name in called]
+        if called == before:
+            raise MissingError(f"{rule!r} renames no tensor")
     seen: dict[str, str] = {}
-    for old, tensor in zip(model.tensors.names, tensors, strict=True):
-        if tensor.name in seen:
-            raise ContentError(f"both {seen[tensor.name]!r} and {old!r} would be called {tensor.name!r}")
-        seen[tensor.name] = old
-    changes += [f"tensor {old!r} is called {new!r}" for old, new in names.items() if old != new]
-    return tensors
+    for old, new in zip(model.tensors.names, called, strict=True):
+        if new in seen:
+            raise ContentError(f"both {seen[new]!r} and {old!r} would be called {new!r}")
+        seen[new] = old
+        if new != old:
+            changes.append(f"tensor {old!r} is called {new!r}")
+    return [tensor.replace(name=new) for tensor, new in zip(model.tensors, called, strict=True)]
 
 
 def _assets(model: Model, blobs: Mapping[str, bytes | None], changes: list[str]) -> dict[str, Any]:
@@ -136,9 +159,9 @@ def _assets(model: Model, blobs: Mapping[str, bytes | None], changes: list[str])
     return assets
 
 
-def _refuse(changed: Model, model: Model, name: str) -> None:
+def _refuse(changed: Model, model: Model, target: Format) -> None:
     """What the format has no place for is refused here, before anything is planned."""
-    holds = registry.find(name).holds
+    name, holds = target.name, target.holds
     if len(changed.assets) and not holds.assets:
         raise ContentError(f"{name} has no place for assets")
     for asset in changed.assets:
@@ -152,3 +175,6 @@ def _refuse(changed: Model, model: Model, name: str) -> None:
             refused = holds.refuses_metadata(key, value)
             if refused:
                 raise ContentError(f"{name}: metadata {key!r}: {refused}")
+    refused = target.refuses_edit(model, changed)
+    if refused:
+        raise ContentError(f"{name}: {refused}")

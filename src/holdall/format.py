@@ -121,6 +121,13 @@ class Format(ABC):
         """
         return model
 
+    def refuses_edit(self, model: Model, changed: Model) -> str | None:
+        """Why the file of ``model`` cannot become one that holds ``changed``, its place and all else the same.
+
+        None when it can, as far as the format can tell without planning it.
+        """
+        return None
+
     @property
     def writes(self) -> bool:
         """Whether the format has a writer."""

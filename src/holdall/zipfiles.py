@@ -68,6 +68,13 @@ class Archive:
         place = Range(self.source, int(self.starts[row]), int(self.stored[row]))
         return place if self.methods[row] == STORED else Inflated(place, int(self.sizes[row]), self.label(row))
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth telling when the archive is written again: entries are stored then."""
+        count = int((self.methods != STORED).sum())
+        noun = "entry was" if count == 1 else "entries were"
+        return [f"{count} {noun} compressed: stored as they are now, which takes more room"] if count else []
+
     def label(self, row: int) -> str:
         """How messages call an entry."""
         return f"{self.what}: entry {self.names[row]!r}"

@@ -49,13 +49,11 @@ def find(kernel, data, *, most=MOST, memo=64, rows=16, values=64):
 def written(count, *, shape=(2, 3), strides=(3, 1), dtype="f32", end=b"."):
     """A state dict as holdall writes it."""
     pickler = Pickler()
-    pickler.begin_dict()
 
     def put(number):
-        pickler.value(f"w{number}")
         pickler.tensor(str(number), dtype, shape, strides, 6)
 
-    pickler.set_items(count, put)
+    pickler.container(collections.OrderedDict, {f"w{number}": number for number in range(count)}, put)
     return pickler.finish()[:-1] + end
 
 

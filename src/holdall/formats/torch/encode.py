@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdall.formats.torch.layout import STORAGE_OF, TYPE_OF
@@ -28,19 +28,6 @@ class Pickler:
         """The whole pickle."""
         self._out += b"."
         return bytes(self._out)
-
-    def begin_dict(self) -> None:
-        """An empty OrderedDict."""
-        self._global("collections", "OrderedDict")
-        self._out += b")R"
-
-    def set_items(self, count: int, item: Any) -> None:
-        """``count`` items on the dict; ``item(n)`` writes key and value."""
-        for start in range(0, count, _BATCH):
-            self._out += b"("
-            for number in range(start, min(start + _BATCH, count)):
-                item(number)
-            self._out += b"u"
 
     def build(self, state: Mapping[str, Any]) -> None:
         """Attributes of the object that was written last."""
@@ -72,7 +59,7 @@ class Pickler:
         self.value(shape)
         self.value(strides)
         self._out += b"\x89"  # no gradient
-        self.begin_dict()
+        self._begin_ordered()
         if not typed:
             self._global("torch", TYPE_OF[dtype])
         self._out += b"tR"
@@ -96,27 +83,36 @@ class Pickler:
             case bytes():
                 self._global("_codecs", "encode")
                 out += _text(value.decode("latin-1")) + _text("latin1") + b"\x86R"
-            case list():
-                out += b"]"
-                for start in range(0, len(value), _BATCH):
-                    out += b"("
-                    for item in value[start : start + _BATCH]:
-                        self.value(item)
-                    out += b"e"
-            case tuple():
-                out += b"(" if value else b")"
-                for item in value:
-                    self.value(item)
-                out += b"t" if value else b""
+            case list() | tuple():
+                kind = list if isinstance(value, list) else tuple
+                self.container(kind, dict(enumerate(value)), self.value)
             case _:
-                out += b"}"
-                pairs = list(value.items())
+                self.container(dict, value, self.value)
 
-                def put(number: int) -> None:
-                    self.value(pairs[number][0])
-                    self.value(pairs[number][1])
+    def container(self, kind: type, items: Mapping[Any, Any], put: Callable[[Any], None]) -> None:
+        """A list, tuple, dict or else an OrderedDict with ``items``; ``put`` writes each of them."""
+        if kind is tuple:
+            self._out += b"(" if items else b")"
+            for item in items.values():
+                put(item)
+            self._out += b"t" if items else b""
+            return
+        if kind is list or kind is dict:
+            self._out += b"]" if kind is list else b"}"
+        else:
+            self._begin_ordered()
+        pairs = list(items.items())
+        for start in range(0, len(pairs), _BATCH):
+            self._out += b"("
+            for key, item in pairs[start : start + _BATCH]:
+                if kind is not list:
+                    self.value(key)
+                put(item)
+            self._out += b"e" if kind is list else b"u"
 
-                self.set_items(len(pairs), put)
+    def _begin_ordered(self) -> None:
+        self._global("collections", "OrderedDict")
+        self._out += b")R"
 
     def _global(self, module: str, name: str) -> None:
         self._remembered(f"{module} {name}", f"c{module}\n{name}\n".encode())

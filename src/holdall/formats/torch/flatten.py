@@ -8,16 +8,14 @@ from typing import Any
 from holdall.check import Check
 from holdall.formats.torch import rules
 from holdall.formats.torch.content import Global, Ordered, Storage, TensorRef
+from holdall.formats.torch.nesting import ATTRIBUTE, LONE, METADATA, VALUE, Container, Nesting
 from holdall.formats.torch.refs import Refs
 from holdall.limits import Limits
 from holdall.metadata import Entry
 
-__all__ = ["ATTRIBUTE", "KIND", "LONE", "METADATA", "Content", "flatten"]
+__all__ = ["KIND", "Content", "flatten"]
 
-LONE = "tensor"  # what the one tensor of a file without containers is called
 KIND = "pickle"  # of metadata that is a value among the tensors, or in the attribute METADATA
-ATTRIBUTE = "attribute"  # of metadata that is an attribute of an OrderedDict
-METADATA = "metadata"  # the attribute in which holdall writes metadata
 
 _FLOOR = 1 << 20
 _ENTRY = 512  # what an entry of metadata or a tensor weighs, where a plain value weighs 1 and a text its letters
@@ -30,6 +28,13 @@ class Content:
         self.ahead: Refs | None = None
         self.tensors: dict[str, TensorRef] = {}
         self.entries: list[Entry] = []
+        self.containers: list[Container] = []
+        self.flat = False  # whether all there is are tensors in one dict
+
+    @property
+    def nesting(self) -> Nesting | None:
+        """What dotted names do not say; None for a flat dict of tensors, of which they say all."""
+        return None if self.flat else Nesting(self.containers, self.ahead.names if self.ahead is not None else ())
 
     @property
     def refs(self) -> Refs:
@@ -46,9 +51,10 @@ def flatten(root: Any, size: int, at: int, check: Check, ahead: Refs | None = No
     if isinstance(root, TensorRef):
         found.tensors[LONE] = root
     elif isinstance(root, (dict, list, tuple)):
-        walk.inside(root, "", 0)
+        found.flat = isinstance(root, dict)
+        walk.inside(Container(-1, None, "", root), 0)
     else:
-        found.entries.append(Entry("value", walk.plain(root, 0), KIND))
+        found.entries.append(Entry(VALUE, walk.plain(root, 0), KIND))
     check.limit("tensors", len(found.tensors) + len(found.ahead or ()), at, "torch: tensors")
     return found
 
@@ -72,8 +78,10 @@ class _Walk:
             what = "is nested too deeply" if depth > self._depth else "repeats what it remembers beyond all measure"
             self._check.fail(rules.SIZE, self._at, f"torch: the content {what}")
 
-    def inside(self, container: Any, prefix: str, depth: int) -> None:
+    def inside(self, home: Container, depth: int) -> None:
         """Tensors and plain values of a container that holds tensors somewhere, or of the outermost one."""
+        container, prefix, number = home.value, home.prefix, len(self.content.containers)
+        self.content.containers.append(home)
         pairs: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in pairs:
             name = f"{prefix}{key}"
@@ -83,8 +91,10 @@ class _Walk:
                     self._check.fail(rules.DUPLICATE, value.at, f"torch: two tensors would be called {name!r}")
                 self.content.tensors[name] = value
             elif isinstance(value, (dict, list, tuple)) and not self._plain_only(value, depth + 1):
-                self.inside(value, name + ".", depth + 1)
+                self.content.flat = False
+                self.inside(Container(number, key, name + ".", value), depth + 1)
             else:
+                self.content.flat = False
                 self.content.entries.append(Entry(name, self.plain(value, depth + 1), KIND))
         if isinstance(container, Ordered):
             self._attributes(container, prefix)

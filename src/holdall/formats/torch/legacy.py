@@ -49,7 +49,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     table = lay_out(content.refs, _Placed(places, check), source, swapped, 0, check)
     from holdall.formats.torch.read import TorchNative
 
-    native = TorchNative(None, "")
+    native = TorchNative(None, "", content.nesting)
     entries = Metadata(content.entries)
     return Model(table, metadata=entries, native=native, format="torch", sources=[source], ledger=ledger)
 

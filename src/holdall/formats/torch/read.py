@@ -15,6 +15,7 @@ from holdall.formats.torch.flatten import Content, flatten
 from holdall.formats.torch.front import Forgotten, Front, find_front
 from holdall.formats.torch.keys import numbers_of
 from holdall.formats.torch.layout import LEGACY
+from holdall.formats.torch.nesting import Nesting
 from holdall.formats.torch.pickle import Machine
 from holdall.formats.torch.refs import Refs
 from holdall.formats.torch.tensors import Place, Storages, lay_out, width_of
@@ -34,10 +35,18 @@ __all__ = ["TorchNative", "read"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchNative:
-    """What only PyTorch files have: the archive (None for a legacy file), and what its first folder is called."""
+    """What only PyTorch files have: the archive (None for a legacy file), what its first folder is called, and the
+    containers that the tensors are in (None for a flat dict)."""
 
     archive: Archive | None = None
     root: str = "archive"
+    nesting: Nesting | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth telling when the file is written again."""
+        legacy = "was a legacy file, from before there was a zip: written as a zip"
+        return [legacy] if self.archive is None else self.archive.notes
 
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
@@ -59,7 +68,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     return Model(
         table,
         metadata=Metadata(content.entries),
-        native=TorchNative(archive, root),
+        native=TorchNative(archive, root, content.nesting),
         format="torch",
         sources=[source],
         ledger=ledger,

@@ -1,4 +1,4 @@
-"""Writing PyTorch checkpoints: an OrderedDict of tensors, as ``torch.save(state_dict)`` makes it."""
+"""Writing PyTorch checkpoints: tensors as ``torch.save(state_dict)`` has them, or nested as in the file before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 from holdall.arranged import contiguous_strides
 from holdall.dtypes import DType
 from holdall.errors import ContentError
+from holdall.formats.torch.content import Ordered
 from holdall.formats.torch.encode import Pickler, breach
-from holdall.formats.torch.flatten import ATTRIBUTE, METADATA
 from holdall.formats.torch.layout import ALIGN, TYPE_OF
+from holdall.formats.torch.nesting import ATTRIBUTE, METADATA, Branch, Row, arrange
+from holdall.formats.torch.read import TorchNative
 from holdall.model import Model
 from holdall.payload import Payload, Range
 from holdall.plan import Plan
@@ -40,33 +42,31 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         keys.append(key)
     if len({tensor.name for tensor in tensors}) != len(tensors):
         raise ContentError("torch: two tensors have the same name")
+    content, notes = _content(tensors, model)
     archive = ZipPlan(ALIGN)
-    archive.add(f"{ROOT}/data.pkl", _pickle(tensors, keys, strides, model))
+    archive.add(f"{ROOT}/data.pkl", _pickle(content, tensors, keys, strides))
     archive.add(f"{ROOT}/byteorder", b"little")
     for number, payload in enumerate(payloads):
         archive.add(f"{ROOT}/data/{number}", payload)
     archive.add(f"{ROOT}/version", b"3\n")
-    return archive.finish()
+    made = archive.finish()
+    made.notes += notes
+    return made
 
 
-def _pickle(
-    tensors: list[Tensor], keys: list[int], strides: Mapping[tuple[Any, ...], tuple[int, ...]], model: Model
-) -> bytes:
-    pickler = Pickler()
-    pickler.begin_dict()
-
-    def put(number: int) -> None:
-        tensor = tensors[number]
-        dtype = str(tensor.dtype)
-        elements = tensor.count if dtype not in _UNTYPED else tensor.nbytes
-        pickler.value(tensor.name)
-        pickler.tensor(str(keys[number]), dtype, tensor.shape, strides[_form(tensor)], elements)
-
-    pickler.set_items(len(tensors), put)
-    attributes = _attributes(model)
-    if attributes:
-        pickler.build(attributes)
-    return pickler.finish()
+def _content(tensors: list[Tensor], model: Model) -> tuple[Any, list[str]]:
+    """What the pickle holds: nested as in the file that the model comes from, else flat. And what is worth telling."""
+    for entry in model.metadata.entries:
+        wrong = metadata_breach(entry.key, entry.value)
+        if wrong:
+            raise ContentError(f"torch: {wrong}")
+    native = model.native if isinstance(model.native, TorchNative) else None
+    notes = [] if native is None else native.notes
+    if native is None or native.nesting is None:
+        items = {tensor.name: Row(number) for number, tensor in enumerate(tensors)}
+        return Branch(Ordered, items=items, attributes=_attributes(model)), notes
+    content, more = arrange(native.nesting, [tensor.name for tensor in tensors], model.metadata.entries)
+    return content, notes + more
 
 
 def _attributes(model: Model) -> dict[str, Any]:
@@ -74,14 +74,33 @@ def _attributes(model: Model) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     attributes: dict[str, Any] = {}
     for entry in model.metadata.entries:
-        wrong = metadata_breach(entry.key, entry.value)
-        if wrong:
-            raise ContentError(f"torch: {wrong}")
         home = attributes if entry.kind == ATTRIBUTE and entry.key != METADATA else metadata
         if entry.key in home:
             raise ContentError(f"torch: two metadata entries are called {entry.key!r}")
         home[entry.key] = entry.value
     return {**attributes, **({METADATA: metadata} if metadata else {})}
+
+
+def _pickle(
+    content: Any, tensors: list[Tensor], keys: list[int], strides: Mapping[tuple[Any, ...], tuple[int, ...]]
+) -> bytes:
+    pickler = Pickler()
+
+    def put(item: Any) -> None:
+        if isinstance(item, Row):
+            tensor = tensors[item.number]
+            dtype = str(tensor.dtype)
+            elements = tensor.count if dtype not in _UNTYPED else tensor.nbytes
+            pickler.tensor(str(keys[item.number]), dtype, tensor.shape, strides[_form(tensor)], elements)
+        elif isinstance(item, Branch):
+            pickler.container(item.kind, item.items, put)
+            if item.attributes:
+                pickler.build(item.attributes)
+        else:
+            pickler.value(item)
+
+    put(content)
+    return pickler.finish()
 
 
 _UNTYPED = frozenset(("f8_e4m3", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e8m0", "u64", "u32", "u16"))
