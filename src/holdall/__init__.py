@@ -12,7 +12,10 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # that of typing, which takes longer to import than the command line needs to heed ctrl-C
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

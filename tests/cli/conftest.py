@@ -19,7 +19,7 @@ import holdall
 from holdall.cli import main
 
 SRC = Path(holdall.__file__).resolve().parent.parent
-LAUNCH = "import sys; from holdall.cli import main; sys.exit(main(prog_name='holdall'))"
+LAUNCH = "from holdall.__main__ import run; run()"
 
 
 @pytest.fixture

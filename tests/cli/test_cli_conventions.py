@@ -6,9 +6,14 @@ import json
 import os
 import signal
 import struct
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.conftest import LAUNCH, SRC
 
 import holdall
 
@@ -166,6 +171,57 @@ def test_ctrl_c_is_one_line_and_130(command, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"holdall: interrupted\n")
+
+
+@pytest.mark.parametrize("way", ["module", "script"])
+def test_ctrl_c_during_start_up_is_one_line_and_130(tmp_path, way):
+    """While click is being imported: a click.py of our own makes that last as long as it takes."""
+    (tmp_path / "click.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SRC}"}
+    line = [sys.executable, *(["-m", "holdall"] if way == "module" else ["-c", LAUNCH]), "--version"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"holdall: interrupted\n")
+
+
+def test_the_script_is_the_module():
+    with (SRC.parent / "pyproject.toml").open("rb") as file:
+        scripts = tomllib.load(file)["project"]["scripts"]
+    assert scripts == {"holdall": "holdall.__main__:run"}
+    assert LAUNCH == "from holdall.__main__ import run; run()"
+
+
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [pytest.param("> /dev/full", "No space left on device", marks=FULL), (">&-", "Bad file descriptor")],
+)
+@pytest.mark.parametrize("words", [["info"], ["ls", "--json"], ["--help"], ["extract", "-o", "-", "--raw"]], ids=str)
+@pytest.mark.parametrize("buffered", [True, False])
+def test_output_that_cannot_be_written_is_named(model_path, redirection, reason, words, buffered):
+    line = [sys.executable, "-c", LAUNCH, *words, str(model_path), *(["mask"] if "extract" in words else [])]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *line],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONUNBUFFERED": "" if buffered else "1"},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.decode()) == (1, f"holdall: standard output: {reason}\n")
+
+
+def test_closed_stderr_is_no_problem(model_path):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", LAUNCH, "diff", str(model_path), str(model_path)],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"are equal" in done.stdout
 
 
 def test_output_escapes_what_it_cannot_say(command, tmp_path):

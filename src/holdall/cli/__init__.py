@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -68,6 +71,11 @@ class Failure(click.ClickException):
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports the one that is called."""
 
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run what the words ask for, after making sure of the streams."""
+        _prepare_streams()
+        return super().main(*args, **settings)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of the table."""
         return list(COMMANDS)
@@ -91,8 +99,6 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong becomes one sentence and an exit code."""
         signal.signal(signal.SIGTERM, _terminate)
-        _be_lenient(sys.stdout)
-        _be_lenient(sys.stderr)
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
             ctx.color = False  # every echo of every command heeds it
         try:
@@ -117,11 +123,14 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is called; a name that none has may have meant another."""
         try:
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
         except click.UsageError as error:
             from holdall.cli.suggest import did_you_mean
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx) from error
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there may be files to remove
+        return found
 
 
 def sentence(error: BaseException, path: str | None = None) -> str:
@@ -144,10 +153,55 @@ def _terminate(number: int, frame: object) -> None:
     raise SystemExit(TERMINATED)
 
 
-def _be_lenient(stream: Any) -> None:
-    """A terminal that cannot show a character gets an escape, not a traceback."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
+class _Output(io.BufferedWriter):
+    """Standard output, which says so itself when it cannot be written to: no file of the user's is to blame."""
+
+    def write(self, data: Any, /) -> int:
+        """Write, or leave with a sentence."""
+        with _blaming_stdout():
+            return super().write(data)
+
+    def flush(self) -> None:
+        """Flush, or leave with a sentence."""
+        with _blaming_stdout():
+            super().flush()
+
+
+@contextmanager
+def _blaming_stdout() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_stdout()
+        raise Failure(f"standard output: {error.strerror}") from None
+
+
+def _prepare_streams() -> None:
+    """Streams that can be written to, or say why not; what they cannot show they escape."""
+    if sys.stderr is None:  # closed: nobody wants to know
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:  # closed; the next file that is opened must not take its place
+        sys.stdout = _text(os.open(os.devnull, os.O_RDONLY), "utf-8")
+    elif type(_raw(sys.stdout)) is io.FileIO:
+        sys.stdout.flush()
+        by_line = bool(sys.stdout.line_buffering or getattr(sys.stdout, "write_through", False))
+        sys.stdout = _text(sys.stdout.fileno(), sys.stdout.encoding, by_line)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _raw(stream: Any) -> Any:
+    """What a stream of text writes its bytes to; python -u leaves out the buffer."""
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def _text(number: int, encoding: str, by_line: bool = False) -> io.TextIOWrapper:
+    buffer = _Output(io.FileIO(number, "w", closefd=False))
+    return io.TextIOWrapper(buffer, encoding, line_buffering=by_line)
 
 
 def _drop_stdout() -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from operator import le
 from typing import Any
 
 import click
@@ -140,7 +141,7 @@ def _fitting(widths: list[int], least: dict[int, int], room: int) -> tuple[list[
 
 def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]]:
     """The lines of a row: one, unless a column became narrower than its cell."""
-    if all(len(cell) <= wide for cell, wide in zip(row, widths, strict=True)):
+    if all(map(le, map(len, row), widths)):
         yield row
         return
     from itertools import zip_longest
@@ -154,8 +155,9 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]
 
 
 def _padded(cell: str, wide: int, right: bool) -> str:
-    gap = " " * (wide - _cells(cell))
-    return gap + cell if right else cell + gap
+    if not cell.isascii():
+        wide -= _cells(cell) - len(cell)
+    return cell.rjust(wide) if right else cell.ljust(wide)
 
 
 def _styled(cells: list[str], *, heads: bool, first: bool) -> list[str]:
