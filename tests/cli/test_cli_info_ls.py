@@ -42,6 +42,51 @@ def test_info_of_a_damaged_index_shows_the_rest_and_fails(cli, model_path):
     assert json.loads(cli("info", "--json", model_path).output)["problems"]["error"] == 1
 
 
+def test_info_json_of_a_damaged_file_says_what_is_wrong(cli, broken_path):
+    shown = cli("info", "--json", broken_path)
+    facts = json.loads(shown.stdout)
+    assert shown.exit_code == 1
+    assert facts["problems"]["error"] == 1
+    assert facts["first_problem"]["rule"] == "oinf.header.file_size"
+    assert "bytes, the file has" in facts["first_problem"]["message"]
+
+
+@pytest.mark.parametrize("what", ["empty", "folder"])
+def test_info_json_of_what_no_format_has(cli, tmp_path, what):
+    path = tmp_path / "odd.oinf"
+    path.touch() if what == "empty" else path.mkdir()
+    shown = cli("info", "--json", path)
+    facts = json.loads(shown.stdout)
+    assert shown.exit_code == 1
+    assert list(facts) == ["path", "format", "size", "problems", "first_problem"]
+    assert (facts["path"], facts["format"], facts["size"], facts["problems"]["error"]) == (str(path), None, 0, 1)
+    assert "is an empty file" in facts["first_problem"]["message"] or what == "folder"
+
+
+@pytest.mark.parametrize("format", ["safetensors", "embd"])  # embd splits what is long
+def test_info_names_a_carried_original_and_does_not_show_it(cli, tmp_path, format):
+    source, target = tmp_path / "a.npz", tmp_path / "b"
+    np.savez(source, **{f"w{n}": np.arange(n + 2.0) for n in range(50)})
+    holdall.convert(source, target, format=format)
+    with holdall.open(target) as model:
+        size = sum(len(value) for key, value in model.metadata.items() if key.startswith("holdall.skeleton"))
+    shown = cli("info", target)
+    assert f"carries its npz original ({size:,} bytes)\n" in shown.output
+    assert shown.output.count("holdall.skeleton") == 1
+    assert len(json.loads(cli("info", "--json", target).output)["metadata"]["holdall.skeleton"]) > 100
+
+
+def test_info_of_a_folder_counts_the_files_whose_bytes_it_counts(cli, tmp_path):
+    folder = tmp_path / "hub"
+    holdall.save(folder, {"w": np.ones((40, 100), np.float32)}, format="hf")
+    (folder / "config.json").write_text("{}" + " " * 1000)
+    size = (folder / "model.safetensors").stat().st_size
+    shown = cli("info", folder)
+    assert f"({size:,} bytes)\n" in shown.output
+    facts = json.loads(cli("info", "--json", folder).output)
+    assert (facts["size"], facts["files"], facts["assets"]) == (size, 1, {"config.json": 1002})
+
+
 def test_info_cuts_long_lists(cli, tmp_path):
     path = tmp_path / "x.oinf"
     holdall.save(path, {}, metadata={f"key{n}": n for n in range(50)})

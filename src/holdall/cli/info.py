@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdall.cut import Cut
     from holdall.examine import Examination
     from holdall.model import Model
+    from holdall.source import Source
 
 __all__ = ["info"]
 
@@ -44,10 +45,10 @@ def info(files: tuple[str, ...], reading: Reading) -> None:
         with reading.examine(path) as seen:
             cut = None if seen.report.ok else _cut(seen)
             model = seen.model if cut is None or cut.model is None else cut.model
-            if seen.format is None:
-                raise first_error(seen)
             if reading.json:
                 emit_json(_facts(seen, model, cut))
+            elif seen.format is None:
+                raise first_error(seen)
             else:
                 if number:
                     click.echo()
@@ -63,8 +64,13 @@ def _cut(seen: Examination) -> Cut | None:
     return cut_of(seen)
 
 
+def _files(model: Model) -> list[Source]:
+    """The files that hold the model; a folder around them is none. Assets of a folder are listed on their own."""
+    return [source for source in model.sources if not source.is_folder]
+
+
 def _size(seen: Examination, model: Model, cut: Cut | None) -> int:
-    return seen.source.size if cut is not None else sum(source.size for source in model.sources)
+    return seen.source.size if cut is not None else sum(source.size for source in _files(model))
 
 
 def _facts(seen: Examination, model: Model | None, cut: Cut | None) -> dict[str, Any]:
@@ -76,7 +82,12 @@ def _facts(seen: Examination, model: Model | None, cut: Cut | None) -> dict[str,
         facts["size"] = seen.source.size
     if cut is not None:
         facts["cut"] = {"size": cut.size, "needs": cut.needs, "whole_tensors": None if model is None else cut.whole}
-    return {**facts, "problems": {severity: counts[severity] for severity in ("error", "warning", "note")}}
+    facts["problems"] = {severity: counts[severity] for severity in ("error", "warning", "note")}
+    if seen.report.findings:
+        from holdall.cli.verify import finding_facts
+
+        facts["first_problem"] = finding_facts(seen.report.findings[0])
+    return facts
 
 
 def _content(model: Model, size: int) -> dict[str, Any]:
@@ -85,7 +96,7 @@ def _content(model: Model, size: int) -> dict[str, Any]:
     return {
         "version": list(model.version),
         "size": size,
-        "files": len(model.sources),
+        "files": len(_files(model)),
         "tensors": len(model.tensors),
         "parameters": sum(total.elements for total in totals.values()),
         "nbytes": sum(total.nbytes for total in totals.values()),
@@ -139,7 +150,7 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
     pairs(
         [
             ("format", f"{model.format} {version}".strip() + f"  {title}"),
-            ("size", _size_line(_size(seen, model, cut), len(model.sources))),
+            ("size", _size_line(_size(seen, model, cut), len(_files(model)))),
             *([] if cut is None else _cut_lines(cut)),
             ("tensors", f"{len(model.tensors):,} holding {size_text(nbytes)}"),
             ("parameters", f"{count_text(parameters)} ({parameters:,})" if parameters >= 1000 else str(parameters)),
@@ -155,8 +166,7 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
               right=("tensors", "parameters", "bytes", "share"), indent="  ")  # fmt: skip
     room = max(20, width() - 40)
     _section("size variables", {name: str(value) for name, value in model.sizevars.items()})
-    _section("metadata", {key: value_text(model.metadata[key], room) for key in _first(model.metadata)},
-             len(model.metadata))  # fmt: skip
+    _section("metadata", *_entries(model, room))
     sizes = {name: _asset_size(model, name) for name in model.assets}
     _section("assets", {n: "cannot be read" if size is None else size_text(size) for n, size in sizes.items()})
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
@@ -164,6 +174,27 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
         click.echo()
         cells = ((shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
         table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
+
+
+def _entries(model: Model, room: int) -> tuple[dict[str, str], int]:
+    """The metadata entries to show, and how many there are; an original that is carried along is one of them."""
+    rows, keys = {}, list(model.metadata)
+    if any(key.startswith("holdall.") for key in keys):
+        from holdall import skeleton
+        from holdall.errors import HoldallError
+        from holdall.limits import DEFAULT_LIMITS
+
+        others = skeleton.without(model.metadata)
+        if len(others) < len(keys):
+            size = sum(len(str(model.metadata[key])) for key in set(keys) - set(others))
+            try:
+                found = skeleton.find(model, model.limits or DEFAULT_LIMITS)
+                what = "none" if found is None else f"carries its {clean(found.format)} original"
+            except HoldallError as error:
+                what = shorten(str(error), room)
+            rows[skeleton.KEY], keys = f"{what} ({size:,} bytes)", list(others)
+    total = len(rows) + len(keys)
+    return rows | {key: value_text(model.metadata[key], room) for key in keys[: _ENTRIES - len(rows)]}, total
 
 
 def _size_line(size: int, files: int = 1) -> str:
