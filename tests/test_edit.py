@@ -37,7 +37,7 @@ def test_metadata_and_names(path: Path) -> None:
 
 def test_a_value_is_stored_as_the_old_one_was(path: Path) -> None:
     for value in (300, -1, "text", [1]):
-        with pytest.raises(ContentError, match="'n'.*u8"):
+        with pytest.raises(ContentError, match=r"'n'.*u8"):
             holdall.edit(path, set={"n": value})
     report = holdall.edit(path, set={"n": 300}, unset=["n"])
     assert report.changes == ["metadata 'n': 7 became 300"]

@@ -73,7 +73,7 @@ class Archive:
         """What is worth telling when the archive is written again: entries are stored then."""
         count = int((self.methods != STORED).sum())
         noun = "entry was" if count == 1 else "entries were"
-        return [f"{count} {noun} compressed: stored as they are now, which takes more room"] if count else []
+        return [f"{count} {noun} compressed: written uncompressed"] if count else []
 
     def label(self, row: int) -> str:
         """How messages call an entry."""

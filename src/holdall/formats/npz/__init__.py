@@ -68,6 +68,14 @@ class Npz(Format):
 
         return plan(model, options)
 
+    def refuses_edit(self, model: Model, changed: Model) -> str | None:
+        """A lone array: its file has no place for names and metadata."""
+        from holdall.formats.npz.read import NpzNative
+
+        if isinstance(model.native, NpzNative) and model.native.archive is None:
+            return "a single .npy array has no name and no metadata to edit, and is not written: convert it to npz"
+        return None
+
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The CRC-32 of every entry."""
         from holdall import zipfiles

@@ -11,6 +11,7 @@ from holdall.encodings import Stored
 from holdall.errors import ContentError
 from holdall.formats.npz import header, metadata
 from holdall.formats.npz.layout import ALIGN, CODE_OF, METADATA, SUFFIX
+from holdall.formats.npz.read import NpzNative
 from holdall.model import Model
 from holdall.plan import Plan
 from holdall.tensor import Tensor
@@ -44,7 +45,10 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         seen.add(tensor.name)
         assert tensor.payload is not None
         archive.add(tensor.name + SUFFIX, front, tensor.payload)
-    return archive.finish()
+    made = archive.finish()
+    if isinstance(model.native, NpzNative) and model.native.archive is not None:
+        made.notes += model.native.archive.notes
+    return made
 
 
 def _front(tensor: Tensor) -> bytes:
