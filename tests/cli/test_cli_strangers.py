@@ -230,6 +230,7 @@ def test_diff_shows_what_is_wild_and_no_empty_column(cli, tmp_path):
 
 def test_a_pattern_that_meets_nothing_is_named(cli, model_path, tmp_path):
     line = ["quantize", model_path, tmp_path / "q.mcf", "--method", "q8", "--rule", "zzz*=q4", "--exclude", "yyy"]
+    line += ["--rule", "layers.0.w=q8"]  # too small to be chosen without
     shown = cli(*line)
     assert shown.exit_code == 0
     assert shown.stderr.splitlines() == [

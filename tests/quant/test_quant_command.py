@@ -98,10 +98,38 @@ def test_a_container_without_a_place_for_it_is_refused(source, tmp_path):
     assert not (tmp_path / "out.oinf").exists()
 
 
-def test_nothing_to_quantize(source, tmp_path):
-    ran = run(source, tmp_path / "out.mcf", "--exclude", "*", "--report", tmp_path / "r.md")
+@pytest.mark.parametrize(
+    ("options", "reasons"),
+    [
+        (("--include", "nomatch"), "2 tensors: not included; 1 tensor: rank 1"),
+        (("--exclude", "*"), "3 tensors: excluded by *"),
+        (("--min-size", "1M"), "2 tensors: 19200 elements; 1 tensor: rank 1"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--json",)], ids=str)
+def test_a_mere_copy_is_refused(source, tmp_path, options, reasons, more):
+    ran = run(source, tmp_path / "out.mcf", *options, *more)
+    assert ran.exit_code == 1
+    assert f"no tensor is chosen ({reasons}); holdall convert makes a copy" in ran.stderr
+    assert ran.stdout == ""
+    assert not (tmp_path / "out.mcf").exists()
+
+
+def test_what_is_quantized_already_is_refused(source, tmp_path):
+    assert run(source, tmp_path / "out.mcf").exit_code == 0
+    ran = run(tmp_path / "out.mcf", tmp_path / "again.mcf")
+    assert ran.exit_code == 1
+    assert "2 tensors: is mcf.k4 already; 1 tensor: rank 1" in ran.stderr
+
+
+def test_a_rule_can_say_that_nothing_is_quantized(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf", "--rule", "*.weight=none", "--report", tmp_path / "r.md")
     assert ran.exit_code == 0, ran.output
     assert "nothing to report" in ran.output
+
+
+def test_help_says_what_it_writes():
+    assert "TARGET is an MCF file" in run("--help").output
 
 
 @pytest.mark.parametrize("name", ["quant_k4", "quant_none_k4", "quant_q4_clip_asym", "edge_q8"])

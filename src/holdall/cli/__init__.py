@@ -42,7 +42,7 @@ SUMMARIES = {
     "explain": "Show every byte's owner and meaning.",
     "extract": "Copy tensors out, as .npy or as stored bytes.",
     "convert": "Convert between containers, losing nothing in silence.",
-    "quantize": "Quantize a model's matrices, and report the error.",
+    "quantize": "Quantize a model's matrices into an MCF file, and report the error.",
     "diff": "Compare two models, whatever containers they are in.",
     "edit": "Change metadata, tensor names or assets of a file.",
     "repair": "Replace what is damaged in a file, and nothing else, from a good copy.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from holdall.conversion import ConversionReport
     from holdall.format import Format
     from holdall.model import Model
-    from holdall.quant.policy import Policy
+    from holdall.quant.policy import Choice, Policy
     from holdall.quant.report import QuantReport
 
 __all__ = ["quantize"]
 
 _METHODS = ("int8", "int4", "q8", "q4", "k6", "k4", "k3", "k2")
 _LISTED = 100
+_REASONS = 4  # shown for why nothing is quantized
 
 
 @click.command(
@@ -73,6 +75,9 @@ _LISTED = 100
 @trusting
 def quantize(source: str, target: str, report: str | None, as_json: bool, trust: Trust, **settings: Any) -> None:
     """Quantize the matrices of SOURCE into TARGET; norms, biases and the rest are copied as they are.
+
+    TARGET is an MCF file, the only container that has a place for these types. Elsewhere their values go as f32, with
+    holdall convert --dequantize.
 
     The policy and the predicted size are printed before work starts. Values that are not finite are refused, naming
     tensor and position.
@@ -155,10 +160,11 @@ class _Work:
 
         choices = [(tensor, self.policy.choose(tensor)) for tensor in model.tensors]
         self.methods = {tensor.name: choice.method.name for tensor, choice in choices if choice.method is not None}
-        self._check_target()
         self.idle = _idle(self.policy, model.tensors.names)
         for text in self.idle:
             click.echo(f"holdall: {clean(text)}", err=True)
+        self._check_work([choice for _, choice in choices])
+        self._check_target()
         if not self.quiet:
             _show_policy(choices, self.policy, self.settings["mode"], self.dry_run)
         return quantize_model(
@@ -171,6 +177,17 @@ class _Work:
             progress=self.told,
             survey=not self.dry_run,
         )
+
+    def _check_work(self, choices: Sequence[Choice]) -> None:
+        """Refuse to make a mere copy, unless a rule says none, or the reference, which makes one, is to be followed."""
+        if self.methods or not choices or self.policy.every:
+            return
+        reasons = Counter(choice.reason for choice in choices)
+        if not any(rule.method is None and f"rule {rule.pattern}=none" in reasons for rule in self.policy.rules):
+            listed = [f"{plural(count, 'tensor')}: {reason}" for reason, count in reasons.most_common(_REASONS)]
+            more = len(reasons) - len(listed)
+            text = "; ".join(listed) + (f"; and {plural(more, 'other reason')}" if more else "")
+            raise ContentError(f"no tensor is chosen ({text}); holdall convert makes a copy")
 
     def _check_target(self) -> None:
         """Refuse a container that has no place for quantized tensors, naming those that have."""
