@@ -65,5 +65,12 @@ class Onnx(Format):
 
         return plan(model, options)
 
+    def refuses_edit(self, model: Model, changed: Model) -> str | None:
+        """Names that the nodes of the graph use."""
+        from holdall.formats.onnx.graph import refusal
+        from holdall.formats.onnx.read import OnnxNative
+
+        return refusal(model.native, model, changed) if isinstance(model.native, OnnxNative) else None
+
 
 FORMAT = Onnx()

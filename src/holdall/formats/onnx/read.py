@@ -23,7 +23,7 @@ from holdall.formats.onnx.records import Records, read_records
 from holdall.formats.onnx.values import Numbers
 from holdall.formats.onnx.wire import BYTES, VARINT, Walker
 from holdall.metadata import Entry, Metadata
-from holdall.model import ColumnTable, Model
+from holdall.model import ColumnTable, Model, TensorTable
 from holdall.payload import Held, Made, Payload, Range
 
 if TYPE_CHECKING:
@@ -37,10 +37,12 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnnxNative:
-    """What only ONNX has: all of the model and its graph but initializers and metadata, as ranges of the file."""
+    """What only ONNX has: all of the model and its graph but initializers and metadata, as ranges of the file; and the
+    ``tensors`` that this graph was written for."""
 
     model: tuple[Range, ...] = ()
     graph: tuple[Range, ...] = ()
+    tensors: TensorTable | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +86,9 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     files = ExternalFiles(home, check)
     table = _Tensors(records, source, files, walker, check).table(ledger)
     native = OnnxNative(
-        _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)), _between(source, records, *graphs[0])
+        _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)),
+        _between(source, records, *graphs[0]),
+        table,
     )
     sources = [*([home] if home is not source else []), source, *files.sources]
     return Model(

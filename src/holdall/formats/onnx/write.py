@@ -8,6 +8,7 @@ from typing import Any
 from holdall.dtypes import DType
 from holdall.errors import ContentError
 from holdall.formats.onnx import layout
+from holdall.formats.onnx.graph import what_changed
 from holdall.formats.onnx.layout import CODE_OF, IR_OF, OLDEST, OPSET_OF
 from holdall.formats.onnx.read import OnnxNative
 from holdall.formats.onnx.wire import BYTES, field, varint
@@ -53,6 +54,8 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     for part in (*native.graph, *pieces):
         _put(out, part)
     assert out.cursor == at
+    if isinstance(model.native, OnnxNative):
+        out.notes += what_changed(model.native, model)
     return out
 
 
