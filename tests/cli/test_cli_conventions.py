@@ -37,6 +37,30 @@ def test_wrong_usage_is_2(cli, model_path, name):
     assert "there is no format 'nonsense'" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["extract", "mask", "-o", "-", "--json"], "--output - goes without --json"),
+        (["ls", "--tree", "--json"], "--tree goes with neither --long nor --json"),
+        (["ls", "--tree", "--long"], "--tree goes with neither --long nor --json"),
+        (["explain", "--table", "nosuch"], "has no table 'nosuch'"),
+        (["extract", "mask", "-o", ""], "'-o' / '--output': the name of a file is empty"),
+    ],
+    ids=str,
+)
+def test_words_that_do_not_go_together_are_2(cli, model_path, words, told):
+    shown = cli(words[0], model_path, *words[1:])
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert told in shown.stderr
+
+
+@pytest.mark.parametrize("words", [["info"], ["ls"], ["verify"], ["convert", "x.oinf"], ["diff", "x.oinf"]], ids=str)
+def test_an_empty_name_is_2(cli, words):
+    shown = cli(*words, "")
+    assert shown.exit_code == 2
+    assert "the name of a file is empty" in shown.stderr
+
+
 def test_an_unknown_command_is_2(cli):
     assert cli("frobnicate").exit_code == 2
 

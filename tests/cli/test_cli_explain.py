@@ -33,7 +33,7 @@ def test_one_table_alone(cli, model_path):
     assert "header" not in shown
     assert "payload  metadata arch" in shown
     missing = cli("explain", "--table", "nothing", model_path)
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "has no table 'nothing'; it has: header, sizevar, metadata, tensor" in missing.stderr
 
 

@@ -12,7 +12,7 @@ from holdall.cli.options import FILE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json, heading, on_terminal, table, width
 from holdall.cli.text import clean, percent, plain, plural, shorten, value_text
 from holdall.cli.verify import finding_facts, finding_lines
-from holdall.errors import MissingError, UnsupportedError
+from holdall.errors import UnsupportedError
 from holdall.explain import FieldRow, Record, Span, expand, file_map, records
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _owners(seen: Examination, wanted: str | None) -> list[Owner]:
     found = [owner for owner in owners if owner.name == wanted]
     if not found:
         known = ", ".join(dict.fromkeys(owner.name for owner in owners)) or "none"
-        raise MissingError(f"{seen.source.name}: has no table {wanted!r}; it has: {known}")
+        raise click.UsageError(f"--table: {clean(seen.source.name)} has no table {wanted!r}; it has: {known}.")
     return found
 
 

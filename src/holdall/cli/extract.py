@@ -101,6 +101,8 @@ def extract(
         raise click.UsageError("--all goes with neither --output nor --slice.")
     if cast is not None and (raw or (output is not None and output != "-" and not output.endswith(".npy"))):
         raise click.UsageError("--cast makes .npy; stored bytes are never cast.")
+    if output == "-" and reading.json:
+        raise click.UsageError("--output - goes without --json: both would be printed.")
 
     def act(path: str, number: int) -> bool:
         with reading.open(path) as model:

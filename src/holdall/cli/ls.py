@@ -33,6 +33,8 @@ _DEEPEST = 32  # levels of a tree; names with more dots keep the rest in one pie
 @reading
 def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, reading: Reading) -> None:
     """List the tensors of FILE, or those whose names match a GLOB. Reads no payload."""
+    if tree and (long or reading.json):
+        raise click.UsageError("--tree goes with neither --long nor --json.")
 
     def act(path: str, number: int) -> bool:
         with reading.open(path) as model:

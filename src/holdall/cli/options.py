@@ -62,7 +62,9 @@ class FileName(TextType):
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """As it is."""
+        """As it is, unless there is nothing: most likely a variable of a shell that is not set."""
+        if not value:
+            self.fail("the name of a file is empty", param, ctx)
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
