@@ -45,7 +45,7 @@ def from_dataclass(obj: Any) -> Model:
     field                                                                    goes to
     ======================================================================== ============
     ``int``, ``int | None``, ``SizeVar``, ``Annotated[..., "sizevar"]``      sizevars
-    ``TensorSpec``, ``Uninitialized``, numpy arrays,                         tensors
+    ``TensorSpec``, ``Uninitialized``, numpy arrays, ``np.ndarray``,         tensors
     ``Annotated[..., "tensor"]``, ``field(metadata={"tensor": True})``,
     a list with a ``dtype``, None with a ``dtype`` and a ``shape``
     dicts called ``sizevars``, ``metadata``, ``tensors``                     merged in

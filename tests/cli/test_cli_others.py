@@ -83,6 +83,10 @@ def test_json_fills_a_class_and_overrides_an_instance(cli, module, tmp_path):
         ("{}:Mlp", None, 1, "cannot be made"),
         ("{}:Broken", None, 1, "RuntimeError: no"),
         ("{}:small", '{"depth": 1}', 1, "has no field 'depth'"),
+        ("{}:small", '{"width": "abc"}', 1, "values.json: oinf: field 'width': 'abc' is text, its annotation int"),
+        ("{}:small", '{"width": 1.5}', 1, "values.json: oinf: sizevar 'width': 1.5 is not an integer"),
+        ("{}:small", '{"w": "abc"}', 1, "values.json: oinf: tensor 'w': "),
+        ("{}:small", '{"w": [[1], [2, 3]]}', 1, "values.json: oinf: tensor 'w': a ragged list is no array"),
         ("{}:small", "[1]", 1, "not a JSON object"),
         ("{}:small", "{", 1, "is not JSON"),
         ("{}:small", "[" * 100_000, 1, "is not JSON"),
@@ -97,6 +101,23 @@ def test_what_cannot_be_made(cli, module, tmp_path, target, values, code, messag
     assert shown.exit_code == code
     assert message in shown.stderr
     assert not (tmp_path / "out.oinf").exists()
+
+
+def test_lists_of_json_become_the_arrays_that_fields_are(cli, module, tmp_path):
+    (tmp_path / "values.json").write_text('{"w": [[1, 2], [3, 4]]}')
+    shown = cli("from-dataclass", f"{module}:small", "out.oinf", "--json", "values.json")
+    assert (shown.exit_code, shown.output) == (0, "out.oinf: 1 tensor\n")
+    with holdall.open("out.oinf") as model:
+        assert model["w"].numpy().tolist() == [[1, 2], [3, 4]]
+        assert "w" not in model.metadata
+
+
+@pytest.mark.parametrize("name", ["mlp.safetensors", "mlp.bin", "mlp"])
+def test_a_dataclass_becomes_no_other_format(cli, module, tmp_path, name):
+    shown = cli("from-dataclass", f"{module}:small", name)
+    assert shown.exit_code == 2
+    assert f"{name!r} does not end in .oinf" in shown.stderr
+    assert not (tmp_path / name).exists()
 
 
 def test_demo_is_fine_and_keeps_its_files(cli, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdall.cli.options import FILE
+from holdall.cli.options import FILE, NewFile, about
 from holdall.cli.output import progress
 from holdall.cli.text import clean, plural
 from holdall.errors import ContentError
@@ -17,7 +17,7 @@ __all__ = ["from_dataclass"]
 
 @click.command("from-dataclass", epilog="Example: holdall from-dataclass models.mlp:Mlp mlp.oinf --json values.json")
 @click.argument("target", metavar="MODULE:OBJECT")
-@click.argument("out", metavar="OUT.oinf", type=FILE)
+@click.argument("out", metavar="OUT.oinf", type=NewFile(".oinf"))
 @click.option("--json", "values", type=FILE, metavar="F", help="A JSON object whose keys set fields of the dataclass.")
 def from_dataclass(target: str, out: str, values: str | None) -> None:
     """Write a dataclass, or an instance of one, as an OINF file. The current folder is importable.
@@ -27,7 +27,8 @@ def from_dataclass(target: str, out: str, values: str | None) -> None:
     from holdall import oinf, save
 
     instance = _instance(_find(target), _read(values), target)
-    model = oinf.from_dataclass(instance)
+    with about(target if values is None else values):
+        model = oinf.from_dataclass(instance)
     with progress(f"writing {clean(out)}") as told:
         save(out, model, format="oinf", progress=told)
     click.echo(f"{clean(out)}: {plural(len(model.tensors), 'tensor')}")

@@ -60,6 +60,10 @@ class _Item:
             return "tensors"
         if "dtype" in extras and (isinstance(value, (list, tuple)) or (value is None and "shape" in extras)):
             return "tensors"
+        if value is not None and np.ndarray in (self.type, typing.get_origin(self.type)):
+            return "tensors"
+        if isinstance(value, str) and self.type in (int, float, bool):
+            raise ContentError(f"oinf: field {self.name!r}: {value!r} is text, its annotation {self.type.__name__}")
         if isinstance(value, (ScalarValue, Bitset, str)):
             return "metadata"
         if self.type is _UNKNOWN:
