@@ -165,6 +165,66 @@ def test_casts_are_reported_and_leave_integers(tmp_path: Path) -> None:
         assert np.array_equal(model["ids"].numpy(), np.arange(1000))
 
 
+def test_what_was_asked_to_go_is_listed_and_not_lossless(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.oinf", {"a": W, "b": W, "c": W[0]})
+    cast = holdall.convert(tmp_path / "m.oinf", tmp_path / "cast.oinf", cast="bf16", rename=["s/^c/d/"])
+    assert not cast.lossless
+    assert cast.dropped == ["tensor 'c' goes from f32 to bf16"]
+    assert cast.changes == ["1 tensor renamed", "3 tensors from f32 to bf16"]
+    less = holdall.convert(
+        tmp_path / "m.oinf",
+        tmp_path / "less.oinf",
+        include=["b", "c"],
+        cast="a=f16",
+        transpose=["b"],
+        metadata={"k": "v"},
+    )
+    assert not less.lossless
+    assert less.changes == [
+        "1 tensor left out",
+        "cast 'a' matches no tensor",
+        "1 tensor transposed",
+        "metadata 'k' added",
+    ]
+    assert holdall.convert(tmp_path / "m.oinf", tmp_path / "named.oinf", rename=["s/^c/d/"]).lossless
+
+
+def test_what_comes_after_an_original_is_not_in_its_skeleton(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.gguf", {"w": W}, metadata={"list": [1, 2], "name": "one two"})
+    holdall.convert(tmp_path / "m.gguf", tmp_path / "m.safetensors", metadata={"later": "three four"})
+    report = holdall.convert(tmp_path / "m.safetensors", tmp_path / "m.oinf")
+    assert report.carried == "gguf"
+    fates = {loss.name: loss.fate for loss in report.losses}
+    assert (fates["name"], fates["later"], report.lossless) == ("carried", "lost", False)
+
+
+def test_a_merge_of_two_formats_takes_numbers_as_text(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.safetensors", {"a": W})
+    holdall.save(tmp_path / "b.gguf", {"b": W}, metadata={"blocks": 3})
+    report = holdall.convert(
+        [tmp_path / "a.safetensors", tmp_path / "b.gguf"], tmp_path / "ab.safetensors", carry=False
+    )
+    assert [(loss.name, loss.fate) for loss in report.losses] == [("blocks", "text")]
+    with holdall.open(tmp_path / "ab.safetensors") as model:
+        assert (list(model), model.metadata["blocks"]) == (["a", "b"], "3")
+
+
+def test_the_report_knows_what_was_written_and_replaced(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.oinf", {"w": W})
+    dry = holdall.convert(tmp_path / "m.oinf", tmp_path / "set", format="aeroset", dry_run=True)
+    done = holdall.convert(tmp_path / "m.oinf", tmp_path / "set", format="aeroset")
+    assert dry.size is None
+    assert done.size == sum(file.stat().st_size for file in (tmp_path / "set").iterdir())
+    assert not holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf").replaces
+    assert holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf").replaces
+
+
+def test_a_tensor_beyond_the_size_of_a_part_is_named(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.oinf", {"a": W, "b": W[0]})
+    report = holdall.convert(tmp_path / "m.oinf", tmp_path / "parts", format="safetensors", split=100)
+    assert f"tensor 'a' alone has {W.nbytes} bytes: the file with it is larger than 100" in report.changes
+
+
 def test_a_split_carries_nothing_and_says_so(rich: Path, tmp_path: Path) -> None:
     with pytest.raises(ContentError, match="merged or split"):
         holdall.convert(rich, tmp_path / "parts", format="safetensors", split=100)

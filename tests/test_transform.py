@@ -104,7 +104,7 @@ def test_infinities_and_integers_that_fit_are_cast() -> None:
 
 def test_rules_that_meet_nothing_are_named() -> None:
     changes = Changes(include=["a*", "z*"], rename=parse_rename(["s/q/r/"]), names={"n": "m"}, cast=[("y", "f16")])
-    assert changes.idle(["a", "b"]) == ["include 'z*'", "cast 'y'", "rename 'n'", "rename 'q'"]
+    assert changes.idle(["a", "b"], ["a", "b"]) == ["include 'z*'", "cast 'y'", "rename 'n'", "rename 'q'"]
 
 
 def test_widening_is_exact() -> None:

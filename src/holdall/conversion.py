@@ -12,7 +12,7 @@ from holdall.dedup import share_bytes, share_equal
 from holdall.errors import ContentError, UnsupportedError
 from holdall.inplace import narrowed
 from holdall.limits import Limits
-from holdall.loss import Loss, express
+from holdall.loss import Loss, as_text, express
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
 from holdall.payload import Range
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Conversion", "ConversionReport"]
 
+_OWN_FORM = "the form of the file itself (order, padding and the like) has no place in {}"
+
 
 @dataclass(slots=True)
 class ConversionReport:
     """What a conversion did, or with ``dry_run`` would do.
 
     ``restored`` says how far the way back went: "bytes" is the original file again, "content" the original with
-    changed payloads, None an ordinary conversion.
+    changed payloads, None an ordinary conversion. ``dropped`` is what the changes asked for leave out or narrow, and
+    ``losses`` what the target cannot hold as it is.
     """
 
     source: list[str]
@@ -42,23 +45,33 @@ class ConversionReport:
     target_format: str
     tensors: int = 0
     nbytes: int = 0
-    size: int | None = None  # of what is written; None when only writing can tell
+    size: int | None = None  # of what is written; None in a dry run when only writing can tell
     losses: list[Loss] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     skeleton_bytes: int = 0
+    carried: str | None = None  # the format of the original that the skeleton is of
     restored: Literal["bytes", "content"] | None = None
+    altered: bool = False  # tensors were left out or made anew
+    replaces: bool = False  # a file that was there before
     seconds: float = 0.0
 
     @property
     def lossless(self) -> bool:
-        """True when nothing is lost for good: what is not native travels in the skeleton."""
-        return all(loss.fate != "lost" for loss in self.losses) and (not self.losses or self.skeleton_bytes > 0)
+        """True when nothing is lost for good: nothing dropped, and what is not native travels in the skeleton."""
+        return not self.lost
+
+    @property
+    def lost(self) -> list[str]:
+        """What the target does not hold of the sources, not even in a skeleton."""
+        kept = all(loss.fate != "lost" for loss in self.losses) and (not self.losses or self.skeleton_bytes > 0)
+        return self.dropped + ([] if kept else [str(loss) for loss in self.losses])
 
     def __str__(self) -> str:
         how = {"bytes": ", the original bytes restored", "content": ", the original restored around new payloads"}
         extra = how.get(self.restored or "", f", {len(self.losses)} things not native" if self.losses else "")
-        noun = "tensor" if self.tensors == 1 else "tensors"
-        return f"{', '.join(self.source)} -> {self.target}: {self.tensors} {noun}, {self.nbytes} bytes{extra}"
+        count = f"{self.tensors} {_tensors(self.tensors)}"
+        return f"{', '.join(self.source)} -> {self.target}: {count}, {self.nbytes} bytes{extra}"
 
 
 class Conversion:
@@ -79,13 +92,7 @@ class Conversion:
         self.changes = changes
         self.report = report
         self.limits = limits
-        self._dropped: list[str] = []
         self.whole = len(models) == 1  # one source, and all of it in one target: only then is there an original
-
-    def lost(self) -> list[str]:
-        """What the target does not hold of the sources, not even in a skeleton."""
-        gone = [] if self.report.lossless else [str(loss) for loss in self.report.losses]
-        return self._dropped + gone
 
     def copied(self) -> Plan | None:
         """The file as it is, when it is of the target's format already and nothing was asked for."""
@@ -136,6 +143,8 @@ class Conversion:
         if dedup:
             tensors, notes = share_equal(tensors)
             self.report.changes += notes
+        for key in metadata or {}:
+            self.report.changes.append(f"metadata {key!r} {'replaced' if key in merged.metadata else 'added'}")
         model = merged.replace(tensors=tensors, metadata=merged.metadata.updated(metadata or {}))
         if quantize is not None:
             model = quantize(model)
@@ -165,19 +174,32 @@ class Conversion:
         chosen = [tensor for tensor in model.tensors if self.changes.chooses(tensor.name)]
         if len(model) and not chosen:
             raise ContentError("no tensor is left: include and exclude choose none")
-        self.report.changes += [f"{rule} matches no tensor" for rule in self.changes.idle(model.tensors.names)]
+        idle = self.changes.idle(model.tensors.names, [tensor.name for tensor in chosen])
         tensors = [self.changes.apply(tensor, self._tell) for tensor in chosen]
         self._drop(len(model) - len(chosen), zip(chosen, tensors, strict=True))
-        kinds = Counter((str(old.dtype), str(new.dtype)) for old, new in zip(chosen, tensors, strict=True))
-        for (old, new), count in kinds.items():
-            if old != new:
-                self.report.changes.append(f"{count} {'tensor' if count == 1 else 'tensors'} from {old} to {new}")
+        pairs = list(zip(chosen, tensors, strict=True))
+        done = [
+            (sum(old.name != new.name for old, new in pairs), "renamed"),
+            (sum(old.shape != new.shape for old, new in pairs), "transposed"),
+            *(
+                (count, f"from {old} to {new}")
+                for (old, new), count in Counter((str(old.dtype), str(new.dtype)) for old, new in pairs).items()
+                if old != new
+            ),
+        ]
+        self.report.changes += [f"{rule} matches no tensor" for rule in idle]
+        self.report.changes += [f"{count} {_tensors(count)} {what}" for count, what in done if count]
+        self.report.altered |= any(old.payload is not new.payload for old, new in pairs)
         return tensors
 
     def _drop(self, count: int, kept: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Remember that so many tensors are left out, and what the others lose, each beside what became of it."""
-        self._dropped += [f"{count} {'tensor is' if count == 1 else 'tensors are'} left out"] if count else []
-        self._dropped += narrowed(kept)
+        if count:
+            left_out = f"{count} {_tensors(count)} left out"
+            self.report.dropped.append(left_out)
+            self.report.changes.append(left_out)
+            self.report.altered = True
+        self.report.dropped += narrowed(kept)
 
     def _tell(self, text: str) -> None:
         """Put into the report what shows only while bytes pass, and once even when they pass twice."""
@@ -199,6 +221,10 @@ class Conversion:
         if self.target.folder:
             raise UnsupportedError(f"{self.target.name} is made of several files already: see its own options")
         parts = by_size(model.tensors, most)
+        for tensor in (part[0] for part in parts if part and part[0].nbytes > most):
+            self._tell(
+                f"tensor {tensor.name!r} alone has {tensor.nbytes} bytes: the file with it is larger than {most}"
+            )
         suffix = self.target.suffixes[0]
         files = {}
         for number, tensors in enumerate(parts, 1):
@@ -226,7 +252,7 @@ class Conversion:
             tensors,
             metadata=Metadata(entries.values()),
             assets=assets,
-            format=self.models[0].format,
+            format=self.models[0].format if len({model.format for model in self.models}) == 1 else None,
             sources=[source for model in self.models for source in model.sources],
         )
 
@@ -241,18 +267,20 @@ class Conversion:
         if model.native is None and all(tensor.native is None for tensor in model.tensors):
             return []
         if self.changes:
-            return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
+            return [Loss("native", model.format or "", _OWN_FORM.format(self.target.name), "carried")]
         shared = not self.target.holds.aliases and share_bytes(travelling.values())
         if not shared and same_on_return(model, expressed, self.target, self.settings):
             return []
-        return [Loss("native", model.format or "", f"{self.target.name} has no place for it", "carried")]
+        return [Loss("native", model.format or "", _OWN_FORM.format(self.target.name), "carried")]
 
     def _carried(self, expressed: Model, travelling: Mapping[str, Tensor], losses: list[Loss], carry: bool) -> Model:
         """``expressed`` with the skeleton of the source; or the losses as they are, where carrying is not wanted."""
         report, holds = self.report, self.target.holds
         if carry and self.whole and holds.free_text:
             entries = carried_entries(self.models[0], self._travels(travelling), holds, self.limits)
-            report.losses += losses
+            first = skeleton.original_of(self.models[0])  # handed on; what came after it is not in it
+            report.losses += losses if first is None else [_handed_on(loss, self.models[0], first) for loss in losses]
+            report.carried = (first or self.models[0]).format
             report.skeleton_bytes = sum(len(entry.value) for entry in entries)
             kept = skeleton.without(expressed.metadata).entries
             return expressed.replace(metadata=Metadata([*kept, *entries]))
@@ -275,9 +303,26 @@ class Conversion:
         self.report.nbytes = model.nbytes
 
 
+def _tensors(count: int) -> str:
+    return "tensor" if count == 1 else "tensors"
+
+
 def _lost(loss: Loss) -> Loss:
     """``loss`` when there is no skeleton to carry it."""
     return Loss(loss.part, loss.name, loss.reason, "lost") if loss.fate == "carried" else loss
+
+
+def _handed_on(loss: Loss, model: Model, original: Model) -> Loss:
+    """``loss`` of a model that carries an ``original``: in the skeleton of that one is only what it has itself."""
+    if loss.part == "metadata":
+        kept = loss.name in original.metadata and as_text(original.metadata[loss.name]) == as_text(
+            model.metadata[loss.name]
+        )
+    elif loss.part == "asset":
+        kept = loss.name in original.assets
+    else:
+        kept = loss.part == "tensor"
+    return loss if kept else _lost(loss)
 
 
 def _refuse_twins(tensors: list[Tensor]) -> None:

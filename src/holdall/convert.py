@@ -114,10 +114,12 @@ def convert(
                 plan = job.split_plan(model, parse_size(split), Path(dst).name)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
         report.changes += plan.notes if isinstance(plan, Plan) else []
-        refuse_in_place(models, dst, [] if force else job.lost())
+        report.replaces = Path(dst).is_file()
+        refuse_in_place(models, dst, [] if force else report.lost)
         if not dry_run:
             write = write_file if isinstance(plan, Plan) else write_folder
             write(dst, plan, fsync=fsync, progress=progress)  # type: ignore[arg-type]  # plan and writer go together
+            report.size = _written(Path(dst), plan)
     report.seconds = time.monotonic() - began
     return report
 
@@ -127,6 +129,12 @@ def _left_behind(model: Model) -> list[str]:
     names = registry.find(model.format or "").beside(model)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return [f"left behind, no part of the model: {', '.join(names[:_NAMED])}{more}"] if names else []
+
+
+def _written(path: Path, plan: Plan | FolderPlan) -> int:
+    """Bytes of what was written, also where only writing could tell."""
+    files = [path] if isinstance(plan, Plan) else [path / name for name in plan.files]
+    return sum(file.stat().st_size for file in files)
 
 
 def _folder_size(plan: FolderPlan) -> int | None:

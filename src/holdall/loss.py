@@ -16,7 +16,7 @@ from holdall.model import Model
 from holdall.payload import Made
 from holdall.tensor import Tensor
 
-__all__ = ["Fate", "Loss", "express"]
+__all__ = ["Fate", "Loss", "as_text", "express"]
 
 # opaque: as u8 under its own name; renamed, reshaped: says itself; carried: in the skeleton alone; text: as text
 Fate = Literal["opaque", "renamed", "reshaped", "carried", "text", "lost"]
@@ -141,7 +141,7 @@ def _metadata_form(metadata: Metadata, target: Format, losses: list[Loss]) -> Me
         if refused is None:
             entries.append(Entry(entry.key, entry.value))
             continue
-        text = _as_text(entry.value)
+        text = as_text(entry.value)
         if text is not None and target.holds.refuses_metadata(entry.key, text) is None:
             losses.append(Loss("metadata", entry.key, f"{refused}: stored as text", "text"))
             entries.append(Entry(entry.key, text))
@@ -150,7 +150,7 @@ def _metadata_form(metadata: Metadata, target: Format, losses: list[Loss]) -> Me
     return Metadata(entries)
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """A value as the text that JSON would have for it; None for what has none."""
     if isinstance(value, str):
         return value

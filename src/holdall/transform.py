@@ -57,19 +57,19 @@ class Changes:
             renamed = re.sub(pattern, replacement, renamed, count=often)
         return renamed
 
-    def idle(self, names: Sequence[str]) -> list[str]:
-        """The patterns and rules that no name in ``names`` answers to: most likely a slip of the pen."""
+    def idle(self, names: Sequence[str], chosen: Sequence[str]) -> list[str]:
+        """The patterns and rules that no tensor answers to, of all or of the chosen: most likely a slip of the pen."""
         globs = [
-            *(("include", pattern) for pattern in self.include),
-            *(("exclude", pattern) for pattern in self.exclude),
-            *(("cast", pattern) for pattern, _ in self.cast if pattern),
-            *(("transpose", pattern) for pattern in self.transpose),
+            *(("include", pattern, names) for pattern in self.include),
+            *(("exclude", pattern, names) for pattern in self.exclude),
+            *(("cast", pattern, chosen) for pattern, _ in self.cast if pattern),
+            *(("transpose", pattern, chosen) for pattern in self.transpose),
         ]
-        found = [f"{what} {p!r}" for what, p in globs if not any(fnmatchcase(name, p) for name in names)]
-        known = set(names)
+        found = [f"{what} {p!r}" for what, p, among in globs if not any(fnmatchcase(name, p) for name in among)]
+        known = set(chosen)
         found += [f"rename {old!r}" for old in self.names if old not in known]
         for pattern, _, _ in self.rename:
-            if not any(re.search(pattern, name) for name in names):
+            if not any(re.search(pattern, name) for name in chosen):
                 found.append(f"rename {pattern!r}")
         return found
 

@@ -241,3 +241,13 @@ def test_the_disk_starts_while_a_synced_file_is_written(tmp_path, monkeypatch, a
     given.clear()
     write_file(tmp_path / "m", plan, fsync=False)
     assert not given
+
+
+def test_a_read_only_file_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "kept.oinf"
+    holdall.save(path, {"w": np.ones(2, np.float32)})
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "access", lambda where, mode: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match="is read-only"):
+        holdall.save(path, {"w": np.zeros(2, np.float32)})
+    assert path.read_bytes() == before

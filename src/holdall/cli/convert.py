@@ -74,8 +74,8 @@ def convert(
 
     if not sources:
         raise click.UsageError(f"what is {target!r} to be made from, or turned into? Give a source and a target.")
-    _check_usage(target, format, changes["rename"], cast, list(options))
     given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
+    _check_usage(target, format, changes["rename"], cast, given)
     with about(target), progress(f"converting to {clean(target)}") as told:
         report = run(
             list(sources),
@@ -97,8 +97,7 @@ def convert(
     if as_json:
         emit_json(_facts(report, dry_run))
     else:
-        altered = bool(cast) or any(changes[name] for name in ("include", "exclude", "transpose", "dequantize"))
-        emit(_lines(report, dry_run, altered))
+        emit(_lines(report, dry_run))
 
 
 def _check_usage(
@@ -118,9 +117,9 @@ def _check_usage(
         raise click.UsageError(str(error)) from None
 
 
-def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
+def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
     size = "a size that only writing can tell" if report.size is None else size_text(report.size)
-    verb = "would write" if dry_run else "wrote"
+    verb = ("would replace" if dry_run else "replaced") if report.replaces else "would write" if dry_run else "wrote"
     speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
     lines = [
         f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
@@ -137,8 +136,9 @@ def _lines(report: ConversionReport, dry_run: bool, altered: bool) -> list[str]:
     if len(report.losses) > _SHOWN:
         lines.append(f"  … and {len(report.losses) - _SHOWN:,} more: --json lists all")
     if report.skeleton_bytes:
-        back = "the way back restores all but the changed tensors" if altered else "the way back is exact"
-        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: {back}")
+        back = f"the way back to {report.carried}"
+        how = "restores all but the changed tensors" if report.altered else "is exact"
+        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: {back} {how}")
     return lines
 
 
@@ -152,10 +152,13 @@ def _facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
         "nbytes": report.nbytes,
         "size": report.size,
         "dry_run": dry_run,
+        "replaces": report.replaces,
         "lossless": report.lossless,
         "losses": [{"part": x.part, "name": x.name, "reason": x.reason, "fate": x.fate} for x in report.losses],
+        "dropped": report.dropped,
         "changes": report.changes,
         "skeleton_bytes": report.skeleton_bytes,
+        "carried": report.carried,
         "restored": report.restored,
         "seconds": round(report.seconds, 3),
     }

@@ -51,6 +51,8 @@ def write_file(
         raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
     if old is not None and not stat.S_ISREG(old.st_mode):  # a device or a pipe would be replaced by a file
         raise UnsupportedError(f"{os.fspath(path)}: is not a regular file")
+    if old is not None and not os.access(target, os.W_OK):  # the folder alone would allow it
+        raise PermissionError(errno.EACCES, "is read-only, and would be replaced", os.fspath(path))
     _check_space(target.parent, plan.cursor)
     with Part(target, path) as part:
         output = part.file(fsync)
