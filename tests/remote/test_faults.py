@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.errors import FormatError
+from holdall.errors import FormatError, UnsupportedError
 from holdall.source.remote import RemoteError, RemoteSource
 from tests.remote.servers import range_server
 from tests.remote.shelf import BIG
@@ -38,6 +38,13 @@ def test_two_failures_are_survived(server, url, folder, fault):
         np.testing.assert_array_equal(model[BIG].numpy(), here[BIG].numpy())
 
 
+CAUSES = {
+    "503": "could not be read: the server answers 503 (5 attempts)",
+    "drop": "could not be read: the connection was cut (5 attempts)",
+    "shifted": "could not be read: the server sends other bytes than those asked for (5 attempts)",
+}
+
+
 @pytest.mark.parametrize("fault", ["503", "drop", "shifted", "short", "whole", "smaller"])
 def test_a_server_that_never_gets_it_right_is_reported(server, url, fault, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -46,6 +53,7 @@ def test_a_server_that_never_gets_it_right_is_reported(server, url, fault, monke
         with pytest.raises((FormatError, RemoteError)) as caught:
             model[BIG].numpy()
         assert url in str(caught.value)
+        assert CAUSES.get(fault, "") in str(caught.value)
     with pytest.raises((FormatError, RemoteError)):
         holdall.open(url)
 
@@ -72,7 +80,7 @@ def test_a_stall_without_end_is_reported(server, url, monkeypatch):
     server.stall = 0.6
     with holdall.open(url) as model:
         server.fault = lambda path, start, stop: "stall"
-        with pytest.raises(RemoteError, match="5 attempts"):
+        with pytest.raises(RemoteError, match=r"could not be read: no answer in time \(5 attempts\)"):
             model[BIG].numpy()
 
 
@@ -125,8 +133,25 @@ def test_nobody_listens(monkeypatch):
     from tests.remote.servers import free_port
 
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(RemoteError, match="could not be read"):
+    with pytest.raises(RemoteError, match=r"could not be read: Connection refused \(5 attempts\)"):
         holdall.open(f"http://127.0.0.1:{free_port()}/model.oinf")
+
+
+def test_a_name_that_no_host_has(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with pytest.raises(RemoteError, match="the name of the host is not known"):
+        holdall.open("http://nothing.invalid/model.oinf")
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "file", "S3N"])
+def test_other_schemes_are_named(scheme, tmp_path, monkeypatch):
+    with pytest.raises(UnsupportedError, match=f"the scheme {scheme} is none of http https s3 gs az abfs hf"):
+        holdall.open(f"{scheme}://host/model.oinf")
+    monkeypatch.chdir(tmp_path)  # unless a folder is called so
+    (tmp_path / f"{scheme}:").mkdir()
+    holdall.save(tmp_path / f"{scheme}:" / "model.oinf", {"w": np.ones(2)})
+    with holdall.open(f"{scheme}://model.oinf") as model:
+        assert "w" in model
 
 
 def test_a_failure_in_the_middle_of_a_conversion_leaves_nothing(server, url, tmp_path, monkeypatch):

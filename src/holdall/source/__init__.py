@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+from holdall.errors import UnsupportedError
 from holdall.source.base import CHUNK, Source
 from holdall.source.file import FileSource
 from holdall.source.folder import Folder, FolderSource, contained
@@ -26,9 +27,13 @@ def source_of(what: Openable, *, map: bool = True) -> Source:
     if isinstance(what, str) and "://" in what:
         from holdall.source.cache import default_cache
         from holdall.source.remote import is_url, remote_source
+        from holdall.source.stores import SCHEMES
 
         if is_url(what):
             return remote_source(what, default_cache())
+        scheme = what.partition("://")[0]
+        if scheme.isalnum() and not Path(what).exists():
+            raise UnsupportedError(f"the scheme {scheme} is none of {' '.join(SCHEMES)}")
     if not os.fspath(what):
         raise FileNotFoundError(errno.ENOENT, "a path is empty", "")
     if Path(what).is_dir():
