@@ -28,7 +28,7 @@ class Holds:
     """What a format can hold; conversion and ``holdall formats`` ask here instead of trying.
 
     ``names`` and ``values`` are sentences for people; ``refuses_name``, ``refuses_metadata`` and
-    ``refuses_asset`` decide.
+    ``refuses_asset`` decide, and give the reason alone: whoever reports it says of what format and entry.
     """
 
     dtypes: frozenset[str]

@@ -176,7 +176,7 @@ def test_writer_options(tmp_path):
         ([Tensor("x", named("f4_e2m1"), (3,), Held(b"ab"))], None, "takes 12 bits"),
         ([Tensor("x", named("f32"), (2,), Held(b"abcd"))], None, "takes 8 bytes, not 4"),
         ([Tensor("x", named("u8"), (2**63, 2, 0), Held(b""))], None, "do not multiply within 64 bits"),
-        ([], {"a": 1}, "'a' is int; safetensors holds text only"),
+        ([], {"a": 1}, "metadata 'a': values are text, not int"),
         ([], {"a": "\udfff"}, "half of a surrogate pair"),
     ],
 )

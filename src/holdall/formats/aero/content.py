@@ -39,7 +39,7 @@ def metadata_breach(key: str, value: Any) -> str | None:
         plain(value)
         key.encode()
     except (ContentError, UnicodeEncodeError) as error:
-        return f"{key!r}: {error}"
+        return str(error)
     return None
 
 

@@ -38,7 +38,7 @@ def _refuses_metadata(key: str, value: Any) -> str | None:
     from holdall.formats.embd.write import text_of
 
     try:
-        return _refuses_text("the key", key) or _refuses_text("the value", text_of(key, value))
+        return _refuses_text("the key", key) or _refuses_text("the value", text_of(value))
     except ContentError as error:
         return str(error)
 

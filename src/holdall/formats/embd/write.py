@@ -86,7 +86,12 @@ def _vocab(model: Model, given: Any) -> Vocab | None:
 
 
 def _metadata(model: Model, vocab: Vocab | None, options: Mapping[str, Any]) -> list[Entry]:
-    entries = [Entry(entry.key, text_of(entry.key, entry.value), "string") for entry in model.metadata.entries]
+    entries = []
+    for entry in model.metadata.entries:
+        try:
+            entries.append(Entry(entry.key, text_of(entry.value), "string"))
+        except ContentError as error:
+            raise ContentError(f"embd: metadata {entry.key!r}: {error}") from None
     config = model.config
     knows = isinstance(config, Mapping) and "hidden_size" in config
     if options["fill"] == "all" or (options["fill"] == "auto" and model.format != "embd" and knows):
@@ -94,13 +99,13 @@ def _metadata(model: Model, vocab: Vocab | None, options: Mapping[str, Any]) -> 
     return entries
 
 
-def text_of(key: str, value: Any) -> str:
+def text_of(value: Any) -> str:
     """A metadata value as the text that is stored; numbers are decimal."""
     if isinstance(value, str):
         return value
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value))
-    raise ContentError(f"embd: metadata {key!r}: values are text, not {type(value).__name__}")
+    raise ContentError(f"values are text, not {type(value).__name__}")
 
 
 def _check_names(names: Sequence[str]) -> None:

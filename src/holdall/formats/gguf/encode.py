@@ -13,6 +13,7 @@ from holdall.formats.gguf.layout import KINDS, MAX_KEY, TAG_OF
 
 __all__ = ["encode", "entry_breach", "infer"]
 
+_UNFIT = (ContentError, OverflowError, ValueError, TypeError, struct.error)  # what tells that a value does not fit
 _ARRAY_INTS = ("i32", "i64", "u64")
 
 
@@ -21,10 +22,12 @@ def encode(key: str, value: Any, kind: str) -> bytes:
     wrong = key_breach(key)
     if wrong:
         raise ContentError(f"gguf: {wrong}")
+    chosen = kind
     try:
-        chosen = infer(value) if not kind or kind.split(":")[0] not in TAG_OF else kind
+        if kind.split(":")[0] not in TAG_OF:
+            chosen = infer(value)
         stored = _encode(value, chosen)
-    except (ContentError, OverflowError, ValueError, TypeError, struct.error) as error:
+    except _UNFIT as error:
         raise ContentError(f"gguf: metadata {key!r}: {error}") from None
     name = key.encode()
     return struct.pack("<Q", len(name)) + name + struct.pack("<I", TAG_OF[chosen.split(":")[0]]) + stored
@@ -44,10 +47,10 @@ def key_breach(key: str) -> str | None:
 def entry_breach(key: str, value: Any) -> str | None:
     """Why a plain value cannot be stored under ``key``; None when it can."""
     try:
-        encode(key, value, "")
-    except ContentError as error:
+        _encode(value, infer(value))
+    except _UNFIT as error:
         return str(error)
-    return None
+    return key_breach(key)
 
 
 # -- kinds ------------------------------------------------------------------------------------------------------------
@@ -142,7 +145,10 @@ def _encode(value: Any, kind: str) -> bytes:
         fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not fits:
         raise ContentError(f"{value!r} is not a {head}")
-    return struct.pack("<" + stored.code, value)
+    try:
+        return struct.pack("<" + stored.code, value)
+    except (struct.error, OverflowError):
+        raise ContentError(f"{value!r} does not fit {head}") from None
 
 
 def _encode_text(value: Any) -> bytes:

@@ -51,7 +51,7 @@ def encode(entries: Iterable[Entry]) -> bytes:
     for entry in entries:
         wrong = breach(entry.key, entry.value)
         if wrong:
-            raise ContentError(f"npz: {wrong}")
+            raise ContentError(f"npz: metadata {entry.key!r}: {wrong}")
         if entry.key in found:
             raise ContentError(f"npz: two metadata entries are called {entry.key!r}")
         found[entry.key] = entry.value
@@ -60,8 +60,7 @@ def encode(entries: Iterable[Entry]) -> bytes:
 
 def breach(key: str, value: Any) -> str | None:
     """Why JSON cannot hold the entry as it is; None when it can."""
-    wrong = _breach(key) or _breach(value)
-    return None if wrong is None else f"metadata {key!r}: {wrong}"
+    return _breach(key) or _breach(value)
 
 
 def _breach(value: Any, depth: int = 0) -> str | None:

@@ -27,14 +27,9 @@ def _refuses_name(name: str) -> str | None:
 
 
 def _refuses_metadata(key: str, value: Any) -> str | None:
-    from holdall.errors import ContentError
-    from holdall.formats.oinf.values import encode, name_breach
+    from holdall.formats.oinf.values import name_breach, value_breach
 
-    try:
-        encode(key, value, "")
-    except ContentError as error:
-        return str(error)
-    return name_breach(key)
+    return value_breach(value) or name_breach(key)
 
 
 class Oinf(Format):

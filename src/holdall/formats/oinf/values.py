@@ -16,9 +16,10 @@ from holdall.errors import ContentError
 from holdall.formats.oinf import rules
 from holdall.formats.oinf.layout import ALIGN, BITSET, NDARRAY, STRING, TAG_OF, TAGS
 
-__all__ = ["Bitset", "StoredNaN", "decode", "encode", "encode_elements", "name_breach"]
+__all__ = ["Bitset", "StoredNaN", "decode", "encode", "encode_elements", "name_breach", "value_breach"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_UNFIT: Final = (ContentError, OverflowError, ValueError, TypeError)  # what tells that a value does not fit
 _ARRAY_HEAD: Final = struct.Struct("<II")
 _BITSET_HEAD: Final = struct.Struct("<II")
 _F32_END: Final = 2.0**128 - 2.0**103  # from here on a float64 rounds to an infinite float32
@@ -199,28 +200,45 @@ def _padded(size: int) -> int:
 def encode(key: str, value: Any, kind: str) -> tuple[int, bytes]:
     """How ``value`` is stored: tag and payload. An empty ``kind`` is inferred from the value."""
     try:
-        if kind == "" and isinstance(value, (list, tuple)):
-            value, kind = _narrowed(value), "ndarray"
-        if kind == "string" or (kind == "" and isinstance(value, str)):
-            payload = _encode_string(value)
-            return STRING, payload
-        if kind == "bitset" or (kind == "" and isinstance(value, Bitset)):
-            payload = _BITSET_HEAD.pack(value.bits, len(value.data)) + value.data
-            payload += bytes(-len(payload) % ALIGN)
-            return BITSET, payload
-        if kind.startswith("ndarray") or (kind == "" and isinstance(value, np.ndarray)):
-            payload = _encode_array(np.asarray(value), kind.partition(":")[2])
-            return NDARRAY, payload
-        dtype = named(kind) if kind else _scalar_type(value)
-        if dtype.name not in TAG_OF or dtype.kind == "bitset":
-            raise ContentError(f"{dtype} is not an OINF type")
-        if isinstance(value, (str, bytes, dict, list, tuple)) or value is None:
-            raise ContentError(f"{value!r} is not a {dtype}")
-        if isinstance(value, StoredNaN) and value.kind == dtype.name:
-            return TAG_OF[dtype.name], value.code
-        return TAG_OF[dtype.name], bytes(encode_elements(np.asarray(value), dtype))
-    except (ContentError, OverflowError, ValueError, TypeError) as error:
+        return _encode(value, kind)
+    except _UNFIT as error:
         raise ContentError(f"oinf: metadata {key!r}: {error}") from None
+
+
+def value_breach(value: Any) -> str | None:
+    """Why ``value`` cannot be stored; None when it can."""
+    try:
+        _encode(value, "")
+    except _UNFIT as error:
+        return str(error)
+    return None
+
+
+def _encode(value: Any, kind: str) -> tuple[int, bytes]:
+    if kind == "" and isinstance(value, (list, tuple)):
+        value, kind = _narrowed(value), "ndarray"
+    if kind == "string" or (kind == "" and isinstance(value, str)):
+        payload = _encode_string(value)
+        return STRING, payload
+    if kind == "bitset" or (kind == "" and isinstance(value, Bitset)):
+        if not isinstance(value, Bitset):
+            raise ContentError(f"{value!r} is not a bitset")
+        payload = _BITSET_HEAD.pack(value.bits, len(value.data)) + value.data
+        payload += bytes(-len(payload) % ALIGN)
+        return BITSET, payload
+    if kind.startswith("ndarray") or (kind == "" and isinstance(value, np.ndarray)):
+        if isinstance(value, str):
+            raise ContentError(f"{value!r} is not an {kind}")
+        payload = _encode_array(np.asarray(value), kind.partition(":")[2])
+        return NDARRAY, payload
+    dtype = named(kind) if kind else _scalar_type(value)
+    if dtype.name not in TAG_OF or dtype.kind == "bitset":
+        raise ContentError(f"{dtype} is not an OINF type")
+    if isinstance(value, (str, bytes, dict, list, tuple)) or value is None:
+        raise ContentError(f"{value!r} is not a {dtype}")
+    if isinstance(value, StoredNaN) and value.kind == dtype.name:
+        return TAG_OF[dtype.name], value.code
+    return TAG_OF[dtype.name], bytes(encode_elements(np.asarray(value), dtype))
 
 
 def encode_elements(array: Any, dtype: DType) -> memoryview:
@@ -234,8 +252,8 @@ def encode_elements(array: Any, dtype: DType) -> memoryview:
     return codes.data
 
 
-def _encode_string(value: str) -> bytes:
-    if not _NAME.fullmatch(value):
+def _encode_string(value: Any) -> bytes:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ContentError(f"string values are one or more of A-Z a-z 0-9 . _ -, not {value!r}")
     data = len(value).to_bytes(4, "little") + value.encode()
     return data + bytes(-len(data) % ALIGN)

@@ -87,8 +87,10 @@ def _properties(model: Model) -> bytes:
     seen: set[str] = set()
     for entry in model.metadata.entries:
         wrong = metadata_breach(entry.key, entry.value)
-        if wrong or entry.key in seen:
-            raise ContentError(f"onnx: {wrong or f'two metadata entries are called {entry.key!r}'}")
+        if wrong:
+            raise ContentError(f"onnx: metadata {entry.key!r}: {wrong}")
+        if entry.key in seen:
+            raise ContentError(f"onnx: two metadata entries are called {entry.key!r}")
         seen.add(entry.key)
         out += field(layout.PROPS, field(1, entry.key.encode()) + field(2, entry.value.encode()))
     return bytes(out)
@@ -131,8 +133,8 @@ def name_breach(name: str) -> str | None:
 def metadata_breach(key: str, value: Any) -> str | None:
     """Why the entry cannot be stored; None when it can."""
     if not isinstance(value, str):
-        return f"metadata {key!r} is {type(value).__name__}; ONNX holds text only"
-    return _text_breach("the metadata key", key) or _text_breach(f"metadata {key!r}", value)
+        return f"values are text, not {type(value).__name__}"
+    return _text_breach("the key", key) or _text_breach("the value", value)
 
 
 def _text_breach(what: str, text: str) -> str | None:

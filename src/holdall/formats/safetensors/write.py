@@ -102,7 +102,7 @@ def _metadata(entries: Sequence[Entry], *, sort: bool) -> dict[str, str]:
     for entry in sorted(entries, key=lambda entry: entry.key) if sort else entries:
         wrong = metadata_breach(entry.key, entry.value)
         if wrong:
-            raise ContentError(f"safetensors: {wrong}")
+            raise ContentError(f"safetensors: metadata {entry.key!r}: {wrong}")
         if entry.key in found:
             raise ContentError(f"safetensors: two metadata entries are called {entry.key!r}")
         found[entry.key] = entry.value
@@ -119,8 +119,8 @@ def name_breach(name: str) -> str | None:
 def metadata_breach(key: str, value: object) -> str | None:
     """Why the entry cannot be stored; None when it can."""
     if not isinstance(value, str):
-        return f"metadata {key!r} is {type(value).__name__}; safetensors holds text only"
-    return text_breach("the metadata key", key) or text_breach(f"metadata {key!r}", value)
+        return f"values are text, not {type(value).__name__}"
+    return text_breach("the key", key) or text_breach("the value", value)
 
 
 def text_breach(what: str, text: str) -> str | None:

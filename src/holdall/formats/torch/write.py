@@ -59,7 +59,7 @@ def _content(tensors: list[Tensor], model: Model) -> tuple[Any, list[str]]:
     for entry in model.metadata.entries:
         wrong = metadata_breach(entry.key, entry.value)
         if wrong:
-            raise ContentError(f"torch: {wrong}")
+            raise ContentError(f"torch: metadata {entry.key!r}: {wrong}")
     native = model.native if isinstance(model.native, TorchNative) else None
     notes = [] if native is None else native.notes
     if native is None or native.nesting is None:
@@ -146,5 +146,4 @@ def name_breach(name: str) -> str | None:
 
 def metadata_breach(key: str, value: Any) -> str | None:
     """Why the entry cannot be stored; None when it can."""
-    wrong = breach(key) or breach(value)
-    return None if wrong is None else f"metadata {key!r}: {wrong}"
+    return breach(key) or breach(value)
