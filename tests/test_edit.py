@@ -14,6 +14,7 @@ from holdall import oinf
 from holdall.cli import main
 from holdall.errors import ContentError, MissingError, UnsupportedError
 from holdall.testing import ZOO, held
+from tests.formats.gguf import build
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -159,3 +160,91 @@ def test_rules_rename_as_in_a_conversion(path: Path) -> None:
         holdall.edit(path, rules=["s/nothing/x/"])
     with pytest.raises(ContentError, match="both"):
         holdall.edit(path, rules=["s/layer[.]./z/"])
+
+
+def invoke(*words: str) -> tuple[int, str]:
+    shown = CliRunner().invoke(main, ["edit", *words])
+    assert "Traceback" not in shown.output and isinstance(shown.exception, SystemExit | None), shown.output
+    return shown.exit_code, shown.output
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["a=x"], ["b", "x"]),
+        (["s/a/x/"], ["b", "x"]),
+        (["s|^|l.|", "l.a=y"], None),  # exact names come first, and there is no l.a then
+        (["a=y", "s/^/l./"], ["l.b", "l.y"]),
+    ],
+)
+def test_both_ways_to_rename(path: Path, words: list[str], names: list[str] | None) -> None:
+    status, shown = invoke(str(path), *(word for rule in words for word in ("--rename", rule)))
+    assert status == (1 if names is None else 0), shown
+    if names is not None:
+        with holdall.open(path) as model:
+            assert sorted(model) == names
+
+
+def test_a_name_that_looks_like_a_rule_is_a_name(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.safetensors", {"scale.c": W, "s.a.b": W})
+    status, shown = invoke(str(tmp_path / "m.safetensors"), "--rename", "scale.c=abc", "--rename", "s.a.b=c.")
+    assert status == 0, shown
+    with holdall.open(tmp_path / "m.safetensors") as model:
+        assert sorted(model) == ["abc", "c."]
+
+
+@pytest.mark.parametrize("rule", ["a", "s/(/x/", "=a", "s/a"])
+def test_what_is_no_way_to_rename(path: Path, rule: str) -> None:
+    status, shown = invoke(str(path), "--rename", rule)
+    assert status == 2
+    assert "--rename takes OLD=NEW or s/OLD/NEW/" in shown and "NAME=VALUE" not in shown
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "onnx"])
+@pytest.mark.parametrize("text", ["3", "1.5", "true", "null", "[1, 2]"])
+def test_where_only_text_is_held_it_is_what_was_typed(suffix: str, text: str, tmp_path: Path) -> None:
+    holdall.save(tmp_path / f"m.{suffix}", {"a": W})
+    status, shown = invoke(str(tmp_path / f"m.{suffix}"), "--set", f"n={text}")
+    assert status == 0, shown
+    with holdall.open(tmp_path / f"m.{suffix}") as model:
+        assert model.metadata["n"] == text
+
+
+def test_kinds_of_gguf(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.gguf")
+    metadata = {"general.name": "x", "llama.block_count": 3, "scale": 0.5, "list": [1, 2]}
+    holdall.save(path, {"a": W}, metadata=metadata)
+    before = (tmp_path / "m.gguf").read_bytes()
+    for text, told in {
+        "llama.block_count=abc": "'abc' is not a u32",
+        "llama.block_count=-1": "-1 does not fit u32",
+        "scale=x": "'x' is not a f32",
+        "list=[1.5]": "do not fit i32",
+    }.items():
+        status, shown = invoke(path, "--set", text)
+        key = text.partition("=")[0]
+        assert (status, f"gguf: metadata {key!r}: " in shown and told in shown) == (1, True), shown
+    assert (tmp_path / "m.gguf").read_bytes() == before
+    assert invoke(path, "--set", "general.name=5", "--set", "scale=2", "--set", "list=[7]")[0] == 0
+    assert invoke(path, "--set", "llama.block_count=12", "--text")[0] == 0
+    with holdall.open(path) as model:
+        kinds = {entry.key: (entry.kind, entry.value) for entry in model.metadata.entries if entry.key != "list"}
+        assert model.metadata.kind("list") == "array:i32"
+    assert kinds["general.name"] == ("string", "5")
+    assert kinds["scale"] == ("f32", 2.0)
+    assert kinds["llama.block_count"] == ("string", "12")
+
+
+def test_an_older_version_of_gguf_is_not_kept_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(build.file((build.u32("a.b", 7),), (build.info(),), bytes(32), version=2))
+    report = holdall.edit(tmp_path / "m.gguf", set={"a.b": 8})
+    assert report.changes == ["metadata 'a.b': 7 became 8", "was of GGUF version 2: written as version 3"]
+    assert holdall.edit(tmp_path / "m.gguf", set={"a.b": 9}).changes == ["metadata 'a.b': 8 became 9"]
+
+
+@pytest.mark.parametrize("name", [name for name, f in holdall.formats().items() if f.writes and f.holds.metadata])
+def test_reasons_do_not_repeat_what_they_are_about(name: str) -> None:
+    refuses = holdall.formats()[name].holds.refuses_metadata
+    for value in (object(), 1.5, 1 << 80, None, {"a": 1}, [1, "a"], "two words", "\ud800", float("nan")):
+        reason = refuses("the.key", value) or ""
+        assert "the.key" not in reason and not reason.startswith(f"{name}:"), reason

@@ -63,6 +63,8 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     data = out.align(alignment)
     out.streams((tensor.payload for tensor in tensors if tensor.payload is not None), alignment)
     assert out.cursor == data + at
+    if model.format == "gguf" and model.version not in ((), (VERSION,)):
+        out.notes.append(f"was of GGUF version {model.version[0]}: written as version {VERSION}")
     return out
 
 
