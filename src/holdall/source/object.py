@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -37,18 +36,6 @@ _FINAL = {  # failures that another attempt does not change, and how people call
 # Words in what the library says: a whole object came for a part, and how an empty object has no first bytes.
 _NO_RANGES = ("NotPartial", "not supported")
 _RANGE_TROUBLE = ("CONTENT_RANGE", "ContentRange", "416", "InvalidRange", "NotPartial")
-
-
-# What the library says may hold signed URLs. These parts of it are safe to show, the first that is there counts.
-_CAUSES = (
-    (re.compile(r'message: "([A-Za-z ,-]{1,80})"'), r"\1"),  # the system's own words
-    (re.compile(r"dns error"), "the name of the host is not known"),
-    (re.compile(r"\bstatus: (\d{3})\b"), r"the server answers \1"),
-    (re.compile(r"TimedOut|kind: Timeout"), "no answer in time"),
-    (re.compile(r"certificate", re.IGNORECASE), "the certificate of the server is not accepted"),
-    (re.compile(r"IncompleteBody|IncompleteMessage|UnexpectedEof"), "the connection was cut"),
-    (re.compile(r"UnexpectedRange"), "the server sends other bytes than those asked for"),
-)
 
 
 class RemoteObject:
@@ -144,10 +131,4 @@ class RemoteObject:
             return FormatError(ANSWER.id, None, f"{self.name}: the server ignores byte ranges")
         if left:
             return None
-        return RemoteError(f"{self.name}: could not be read: {_cause(trouble)} ({_ATTEMPTS} attempts)")
-
-
-def _cause(trouble: Trouble) -> str:
-    """Why a request failed, in words that give nothing away."""
-    found = ((pattern.search(trouble.text), words) for pattern, words in _CAUSES)
-    return next((match.expand(words) for match, words in found if match), trouble.kind)
+        return RemoteError(f"{self.name}: could not be read: {trouble.cause} ({_ATTEMPTS} attempts)")

@@ -7,6 +7,7 @@ that has read from afar sends its requests through a small process of its own; s
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,13 +23,31 @@ _T = TypeVar("_T")
 _home: int | None = None  # the process in which the library's threads are
 
 
+# The parts of what the library says that are safe to show; the first that is there counts.
+_CAUSES = (
+    (re.compile(r'message: "([A-Za-z ,-]{1,80})"'), r"\1"),  # the system's own words
+    (re.compile(r"dns error"), "the name of the host is not known"),
+    (re.compile(r"\bstatus: (\d{3})\b"), r"the server answers \1"),
+    (re.compile(r"TimedOut|kind: Timeout"), "no answer in time"),
+    (re.compile(r"certificate", re.IGNORECASE), "the certificate of the server is not accepted"),
+    (re.compile(r"IncompleteBody|IncompleteMessage|UnexpectedEof"), "the connection was cut"),
+    (re.compile(r"UnexpectedRange"), "the server sends other bytes than those asked for"),
+)
+
+
 class Trouble(Exception):
-    """A request that failed. ``text`` is what the library says, which may hold signed URLs: it is never shown."""
+    """A request that failed. ``text`` is what the library says, which may hold signed URLs: only ``cause`` is shown."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(kind)
         self.kind = kind
         self.text = text
+
+    @property
+    def cause(self) -> str:
+        """Why the request failed, in words that give nothing away."""
+        found = ((pattern.search(self.text), words) for pattern, words in _CAUSES)
+        return next((match.expand(words) for match, words in found if match), self.kind)
 
     def __reduce__(self) -> tuple[type[Trouble], tuple[str, str]]:
         return Trouble, (self.kind, self.text)

@@ -63,7 +63,7 @@ class Siblings:
                 try:
                     self._names = listed(Place(folder))
                 except Trouble as trouble:
-                    raise RemoteError(f"{shown(folder)}: cannot be listed ({trouble.kind})") from None
+                    raise RemoteError(f"{shown(folder)}: cannot be listed: {trouble.cause}") from None
             else:
                 found = members().map(self._is_there, WELL_KNOWN)
                 self._names = [name for name, there in zip(WELL_KNOWN, found, strict=True) if there]
