@@ -18,7 +18,7 @@ def t(*numbers):
 def checkpoint():
     """Dicts in dicts, keys that are numbers, values between tensors, versions on the state dict."""
     state = OrderedDict([("w1", t(1, 2)), ("layer.0.b", t(3))])
-    state._metadata = {"": {"version": 1}}
+    state._metadata = OrderedDict([("", {"version": 1})])
     return {
         "epoch": 3,
         "model": state,
@@ -64,7 +64,7 @@ def test_an_edit_leaves_the_nesting_as_it_is(tmp_path, legacy):
     wanted["model"] = OrderedDict([("w9", t(1, 2)), ("layer.0.b", t(3))])
     found = load(path)
     assert same(found, wanted)
-    assert found["model"]._metadata == {"": {"version": 1}}
+    assert same(found["model"]._metadata, OrderedDict([("", {"version": 1})]))
 
 
 def test_a_second_edit_gives_the_first_file_again(tmp_path):
@@ -151,3 +151,36 @@ def test_a_flat_state_dict_is_written_as_ever(tmp_path):
     plain = saved(tmp_path, {name: torch.tensor(value) for name, value in tensors.items()})
     holdall.convert(plain, tmp_path / "b.pt", metadata={"note": "x"})
     assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
+
+
+def test_values_of_torch_stay_what_they_are(tmp_path):
+    content = {
+        "w": t(1),
+        "dtype": torch.bfloat16,
+        "size": torch.Size([2, 3]),
+        "device": torch.device("cuda", 1),
+        "args": OrderedDict([("b", [torch.float32]), ("a", (torch.Size([]), torch.device("cpu")))]),
+        "epoch": 3,
+    }
+    path = saved(tmp_path, content)
+    with holdall.open(path) as model:
+        assert model.metadata["dtype"] == "torch.bfloat16" and type(model.metadata["device"]) is str
+        assert type(model.metadata["size"]) is tuple and type(model.metadata["args"]) is dict
+    holdall.edit(path, set={"epoch": 4})
+    content["epoch"] = 4
+    assert same(load(path), content)
+    holdall.edit(path, set={"dtype": "torch.float16"})
+    content["dtype"] = "torch.float16"
+    assert same(load(path), content)
+    path = saved(tmp_path, torch.float16)
+    holdall.edit(path, set={"value": 1})
+    assert load(path) == 1
+
+
+def test_a_device_as_a_key(tmp_path):
+    path = saved(tmp_path, {torch.device("cpu"): t(1), "a": {torch.device("cpu"): 2}, "epoch": 3})
+    with holdall.open(path) as model:
+        assert list(model) == ["cpu"] and model.metadata["a"] == {"cpu": 2}
+        assert all(type(key) is str for key in model.metadata["a"])
+    holdall.edit(path, set={"epoch": 4})
+    assert same(load(path), {torch.device("cpu"): t(1), "a": {torch.device("cpu"): 2}, "epoch": 4})

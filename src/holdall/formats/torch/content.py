@@ -10,7 +10,9 @@ from holdall.check import Rule
 from holdall.formats.torch import rules
 from holdall.formats.torch.layout import OPAQUE_BYTES, STORAGES, TYPES
 
-__all__ = ["KINDS", "KNOWN", "Global", "Ordered", "Refused", "Storage", "TensorRef", "call", "storage_of"]
+__all__ = [
+    "KINDS", "KNOWN", "Device", "Global", "Ordered", "Refused", "Size", "Storage", "TensorRef", "call", "storage_of",
+]  # fmt: skip
 
 
 class Refused(Exception):
@@ -40,6 +42,18 @@ class Ordered(dict[Any, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.attributes: dict[Any, Any] = {}
+
+
+class Size(tuple[int, ...]):
+    """A torch.Size."""
+
+    __slots__ = ()
+
+
+class Device(str):
+    """A torch.device, as text."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +143,16 @@ def _ordered(arguments: tuple[Any, ...], at: int) -> Ordered:
     return made
 
 
-def _size(arguments: tuple[Any, ...], at: int) -> tuple[int, ...]:
+def _size(arguments: tuple[Any, ...], at: int) -> Size:
     if len(arguments) != 1 or not _are_sizes(arguments[0]):
         _refuse("torch.Size", at)
-    return tuple(arguments[0])
+    return Size(arguments[0])
 
 
-def _device(arguments: tuple[Any, ...], at: int) -> str:
+def _device(arguments: tuple[Any, ...], at: int) -> Device:
     if not 1 <= len(arguments) <= 2 or not isinstance(arguments[0], str) or not all(map(_is_size, arguments[1:])):
         _refuse("torch.device", at)
-    return ":".join(map(str, arguments))
+    return Device(":".join(map(str, arguments)))
 
 
 def _encode(arguments: tuple[Any, ...], at: int) -> bytes:

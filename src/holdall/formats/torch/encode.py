@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdall.formats.torch.content import Device, Global, Ordered, Size
 from holdall.formats.torch.layout import STORAGE_OF, TYPE_OF
 
 __all__ = ["Pickler", "breach"]
@@ -67,7 +68,7 @@ class Pickler:
             self._tensors[form] = before, bytes(self._out[after:])
 
     def value(self, value: Any) -> None:
-        """A plain value that :func:`breach` has nothing against."""
+        """A plain value that :func:`breach` has nothing against, or one that was read from a pickle."""
         out = self._out
         match value:
             case None:
@@ -78,11 +79,21 @@ class Pickler:
                 out += _int(value)
             case float():
                 out += b"G" + struct.pack(">d", value)
+            case Global():
+                self._global(value.module, value.name)
+            case Device() | Size():
+                self._global("torch", "device" if isinstance(value, Device) else "Size")
+                self.value(str(value) if isinstance(value, Device) else tuple(value))
+                out += b"\x85R"
             case str():
                 out += _text(value)
             case bytes():
                 self._global("_codecs", "encode")
                 out += _text(value.decode("latin-1")) + _text("latin1") + b"\x86R"
+            case Ordered():
+                self.container(Ordered, value, self.value)
+                if value.attributes:
+                    self.build(value.attributes)
             case list() | tuple():
                 kind = list if isinstance(value, list) else tuple
                 self.container(kind, dict(enumerate(value)), self.value)

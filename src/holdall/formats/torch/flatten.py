@@ -7,7 +7,7 @@ from typing import Any
 
 from holdall.check import Check
 from holdall.formats.torch import rules
-from holdall.formats.torch.content import Global, Ordered, Storage, TensorRef
+from holdall.formats.torch.content import Device, Global, Ordered, Size, Storage, TensorRef
 from holdall.formats.torch.nesting import ATTRIBUTE, LONE, METADATA, VALUE, Container, Nesting
 from holdall.formats.torch.refs import Refs
 from holdall.limits import Limits
@@ -29,12 +29,14 @@ class Content:
         self.tensors: dict[str, TensorRef] = {}
         self.entries: list[Entry] = []
         self.containers: list[Container] = []
+        self.stored: dict[tuple[str, str], tuple[Any, Any]] = {}  # values of which entries have a plainer form
         self.flat = False  # whether all there is are tensors in one dict
 
     @property
     def nesting(self) -> Nesting | None:
         """What dotted names do not say; None for a flat dict of tensors, of which they say all."""
-        return None if self.flat else Nesting(self.containers, self.ahead.names if self.ahead is not None else ())
+        ahead = () if self.ahead is None else self.ahead.names
+        return None if self.flat else Nesting(self.containers, ahead, self.stored)
 
     @property
     def refs(self) -> Refs:
@@ -54,7 +56,7 @@ def flatten(root: Any, size: int, at: int, check: Check, ahead: Refs | None = No
         found.flat = isinstance(root, dict)
         walk.inside(Container(-1, None, "", root), 0)
     else:
-        found.entries.append(Entry(VALUE, walk.plain(root, 0), KIND))
+        walk.entry(VALUE, root, 0, KIND)
     check.limit("tensors", len(found.tensors) + len(found.ahead or ()), at, "torch: tensors")
     return found
 
@@ -70,6 +72,7 @@ class _Walk:
         self._at = at
         self._check = check
         self._depth = limits.nesting
+        self._plainer = False  # whether the value at hand is of a type that metadata does not have
         self._bare: dict[int, bool] = {}  # containers by identity: whether no tensor is inside
 
     def _spend(self, weight: int, depth: int) -> None:
@@ -95,7 +98,7 @@ class _Walk:
                 self.inside(Container(number, key, name + ".", value), depth + 1)
             else:
                 self.content.flat = False
-                self.content.entries.append(Entry(name, self.plain(value, depth + 1), KIND))
+                self.entry(name, value, depth + 1, KIND)
         if isinstance(container, Ordered):
             self._attributes(container, prefix)
 
@@ -106,7 +109,15 @@ class _Walk:
             if own and not prefix:
                 self.content.entries += [Entry(key, self.plain(item, 1), KIND) for key, item in value.items()]
             else:
-                self.content.entries.append(Entry(prefix + name, self.plain(value, 1), ATTRIBUTE))
+                self.entry(prefix + name, value, 1, ATTRIBUTE)
+
+    def entry(self, key: str, value: Any, depth: int, kind: str) -> None:
+        """An entry of metadata; what is lost of its value is kept for whoever writes it again."""
+        self._plainer = False
+        plain = self.plain(value, depth)
+        self.content.entries.append(Entry(key, plain, kind))
+        if self._plainer:
+            self.content.stored[key, kind] = value, plain
 
     def _plain_only(self, value: Any, depth: int) -> bool:
         """Whether no tensor is inside ``value``; settled once for each container, however often it is used."""
@@ -125,10 +136,13 @@ class _Walk:
     def plain(self, value: Any, depth: int) -> Any:
         """A copy of a value that holds no tensor."""
         self._spend(1 + len(value) if isinstance(value, (str, bytes)) else 1, depth)
+        self._plainer = self._plainer or isinstance(value, (Device, Global, Ordered, Size))
+        if isinstance(value, Device):
+            return str(value)
         if value is None or isinstance(value, (bool, int, float, str, bytes)):
             return value
         if isinstance(value, dict):
-            return {key: self.plain(item, depth + 1) for key, item in value.items()}
+            return {self.plain(key, depth): self.plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             made = [self.plain(item, depth + 1) for item in value]
             return made if isinstance(value, list) else tuple(made)

@@ -7,7 +7,7 @@ the deepest container whose name it begins with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +37,18 @@ class Container:
 class Nesting:
     """The containers of a file, the outermost one first: none where a tensor or a value stands alone.
 
-    ``ahead`` are tensors that come first in the outermost one and are not in it any more.
+    ``ahead`` are tensors that come first in the outermost one and are not in it any more. ``stored`` has, by key and
+    kind of the entry, values of which metadata has a plainer form, and that form.
     """
 
     containers: Sequence[Container]
     ahead: Sequence[str] = ()
+    stored: Mapping[tuple[str, str], tuple[Any, Any]] = field(default_factory=dict)
+
+    def original(self, entry: Entry) -> Entry:
+        """``entry`` with the value that the file had, if it is still the one that was read."""
+        stored, plain = self.stored.get((entry.key, entry.kind), (None, None))
+        return entry if plain is None or entry.value is not plain else Entry(entry.key, stored, entry.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Branch:
 def arrange(nesting: Nesting, names: Sequence[str], entries: Sequence[Entry]) -> tuple[Any, list[str]]:
     """What a file holds in which tensors of such names, as rows, and ``entries`` are nested as in the one that they
     came from: a branch, or what stood alone. And what could not stay as it was."""
+    entries = [nesting.original(entry) for entry in entries]
     if nesting.containers:
         return _Arrangement(nesting).of(names, entries)
     if list(names) == [LONE] and not entries:

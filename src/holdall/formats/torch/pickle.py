@@ -219,7 +219,7 @@ class Machine:
         if len(items) % 2:
             raise Refused(rules.BROKEN, at - 1, "a key has no value")
         for key in items[::2]:
-            if type(key) is not str and not (type(key) is int and -_KEY < key < _KEY):
+            if not isinstance(key, str) and not (type(key) is int and -_KEY < key < _KEY):
                 raise Refused(rules.VALUE, at - 1, f"a dict has a key that is a {type(key).__name__}, not text or int")
         target.update(zip(items[::2], items[1::2], strict=True))
         return at
