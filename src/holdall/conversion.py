@@ -189,7 +189,6 @@ class Conversion:
         ]
         self.report.changes += [f"{rule} matches no tensor" for rule in idle]
         self.report.changes += [f"{count} {_tensors(count)} {what}" for count, what in done if count]
-        self.report.altered |= any(old.payload is not new.payload for old, new in pairs)
         return tensors
 
     def _drop(self, count: int, kept: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -198,8 +197,9 @@ class Conversion:
             left_out = f"{count} {_tensors(count)} left out"
             self.report.dropped.append(left_out)
             self.report.changes.append(left_out)
-            self.report.altered = True
-        self.report.dropped += narrowed(kept)
+        pairs = list(kept)
+        self.report.altered |= count > 0 or any(old.payload is not new.payload for old, new in pairs)
+        self.report.dropped += narrowed(pairs)
 
     def _tell(self, text: str) -> None:
         """Put into the report what shows only while bytes pass, and once even when they pass twice."""

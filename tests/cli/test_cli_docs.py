@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import holdall
@@ -42,3 +44,31 @@ def test_examples_are_true(cli, there, line, expected):
 def test_every_command_of_the_table_has_a_section(name):
     assert f"\n## {name}\n" in PAGE
     assert f"$ holdall {name} " in PAGE
+
+
+def keys_in(begin: str) -> list[str]:
+    """The keys that the page lists in backticks after these words."""
+    return re.search(re.escape(begin) + r"\s*`([a-z_\s]+)`", PAGE)[1].split()
+
+
+@pytest.mark.parametrize(
+    ("line", "begin"),
+    [
+        ("convert model.oinf x.safetensors", "JSON keys of both:"),
+        ("diff model.oinf other.oinf", "20 tensors\n```\n\nJSON keys:"),
+        ("edit model.oinf --set layers=3", "became 3\n```\n\nJSON keys:"),
+        ("repair good.aero --from good.aero", "takes its place. JSON keys:"),
+    ],
+)
+def test_the_keys_of_json_are_those_listed(cli, there, line, begin):
+    holdall.save("other.oinf", {"embed.positions": np.ones((128, 64), np.float16)})
+    holdall.save("good.aero", {"w": np.ones((8, 8), np.float32)}, page_hash=True)
+    assert list(json.loads(cli(*shlex.split(line), "--json").stdout)) == keys_in(begin)
+
+
+def test_the_keys_of_tensors_that_differ_are_those_listed(cli, there):
+    holdall.save("other.oinf", {"embed.positions": np.ones((128, 64), np.float16)})
+    facts = json.loads(cli("diff", "model.oinf", "other.oinf", "--json").stdout)
+    (found,) = [tensor for tensor in facts["tensors"] if tensor["name"] == "embed.positions"]
+    assert list(found) == [*keys_in("A tensor that differs has"), "distance"]
+    assert list(found["distance"]) == keys_in("`distance` with")

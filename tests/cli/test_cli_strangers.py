@@ -268,3 +268,24 @@ def test_convert_without_a_target_or_into_nothing_is_wrong_usage(cli, model_path
     assert shown.exit_code == 2
     assert "Give a source and a target." in shown.stderr
     assert cli("convert", model_path, tmp_path / "x.oinf", "--split", "0").exit_code == 2
+
+
+# -- the option that helps --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["convert", "quantize"])
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("x.bin", "(--format gptrs-checkpoint or --format torch)"),
+        ("folder", "(--format hf for a folder)"),
+        ("new/", "(--format hf for a folder)"),
+        ("x.foo", "(--format NAME)"),
+    ],
+)
+def test_a_target_of_no_format_says_which_option_helps(cli, model_path, tmp_path, monkeypatch, name, target, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    shown = cli(name, model_path, target)
+    assert shown.exit_code == 2
+    assert hint in shown.stderr

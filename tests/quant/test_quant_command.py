@@ -57,7 +57,23 @@ def test_dry_run_predicts_the_size_and_writes_nothing(source, tmp_path):
     assert not (tmp_path / "out.mcf").exists()
     assert run(source, tmp_path / "out.mcf", "--json").exit_code == 0
     assert json.loads(dry.output)["size"] == (tmp_path / "out.mcf").stat().st_size
-    assert "would write" in run(source, tmp_path / "out.mcf", "--dry-run").output
+    assert "would write" in run(source, tmp_path / "new.mcf", "--dry-run").output
+    assert "would replace" in run(source, tmp_path / "out.mcf", "--dry-run").output
+
+
+def test_json_says_what_convert_says(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf", "--json")
+    converted = CliRunner().invoke(main, ["convert", str(source), str(tmp_path / "copy.mcf"), "--json"])
+    facts, others = json.loads(ran.output), json.loads(converted.output)
+    assert list(facts) == [*others, "methods", "idle", "total"]
+    assert (facts["source"], facts["source_format"]) == ([str(source)], ["safetensors"])
+    assert [list(loss) for loss in facts["losses"]] == [["part", "name", "reason", "fate"]]
+    assert facts["size"] == (tmp_path / "out.mcf").stat().st_size
+
+
+def test_the_way_back_is_not_called_exact(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf")
+    assert "the way back to safetensors restores all but the changed tensors" in ran.output
 
 
 def test_importance_and_clip(source, tmp_path):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, target_format, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, plural, size_text
 
 if TYPE_CHECKING:
     from holdall.conversion import ConversionReport
 
-__all__ = ["convert", "name_values", "writer_options"]
+__all__ = ["convert", "name_values", "report_facts", "report_lines", "writer_options"]
 
 _SHOWN = 20
 
@@ -95,29 +95,28 @@ def convert(
             **writer_options(given),
         )
     if as_json:
-        emit_json(_facts(report, dry_run))
+        emit_json(report_facts(report, dry_run))
     else:
-        emit(_lines(report, dry_run))
+        emit(report_lines(report, dry_run))
 
 
 def _check_usage(
     target: str, format: str | None, rename: tuple[str, ...], cast: tuple[str, ...], options: list[str]
 ) -> None:
     """What is wrong with the words of the command is wrong usage, before any file is opened."""
-    from holdall import registry
     from holdall.errors import UnsupportedError
     from holdall.transform import parse_cast, parse_rename
 
     try:
-        found = registry.by_suffix(target) if format is None else registry.find(format)
-        found.settings(writer_options(options))
+        target_format(target, format).settings(writer_options(options))
         parse_rename(rename)
         parse_cast(cast)
     except UnsupportedError as error:
         raise click.UsageError(str(error)) from None
 
 
-def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
+def report_lines(report: ConversionReport, dry_run: bool) -> list[str]:
+    """What was done, or would be, for people."""
     size = "a size that only writing can tell" if report.size is None else size_text(report.size)
     verb = ("would replace" if dry_run else "replaced") if report.replaces else "would write" if dry_run else "wrote"
     speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
@@ -142,7 +141,8 @@ def _lines(report: ConversionReport, dry_run: bool) -> list[str]:
     return lines
 
 
-def _facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
+def report_facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
+    """The same for JSON."""
     return {
         "source": report.source,
         "source_format": report.source_format,

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from holdall.check import Level
     from holdall.errors import HoldallError
     from holdall.examine import Examination
+    from holdall.format import Format
     from holdall.limits import Limits
     from holdall.model import Model
 
 __all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "NewFile", "Reading", "Size"]
-__all__ += ["TextType", "Trust", "about", "each_file", "first_error", "reading", "trusting"]
+__all__ += ["TextType", "Trust", "about", "each_file", "first_error", "reading", "target_format", "trusting"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -230,3 +231,28 @@ def first_error(seen: Examination) -> HoldallError:
 
     finding = seen.report.findings[0]
     return FormatError(finding.rule, finding.offset, finding.message)
+
+
+def target_format(path: str, name: str | None) -> Format:
+    """The format to write to ``path``: the one that is named, else that of its suffix, if it has one."""
+    from holdall import registry
+    from holdall.errors import UnsupportedError
+
+    if name is not None:
+        return registry.find(name)
+    try:
+        return registry.by_suffix(path)
+    except UnsupportedError as error:
+        raise click.UsageError(f"{error} ({_format_hint(path)})") from None
+
+
+def _format_hint(path: str) -> str:
+    """The option that says what a suffix does not."""
+    from pathlib import Path
+
+    from holdall import registry
+
+    meanings = next((names for suffix, names in registry.AMBIGUOUS.items() if path.lower().endswith(suffix)), None)
+    if meanings is not None:
+        return " or ".join(f"--format {name}" for name in meanings)
+    return "--format hf for a folder" if path.endswith("/") or Path(path).is_dir() else "--format NAME"

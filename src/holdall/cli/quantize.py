@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.convert import writer_options
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, trusting
+from holdall.cli.convert import report_facts, report_lines, writer_options
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, target_format, trusting
 from holdall.cli.output import Progress, emit, emit_json, progress, table
-from holdall.cli.text import brief, clean, plural, shape_text, size_text
+from holdall.cli.text import clean, plural, shape_text, size_text
 from holdall.errors import ContentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
     size = settings.pop("min_size")
     try:
         policy = policy_of(settings.pop("method"), settings["mode"], min_size=size, **chosen)
-        into = _target(settings, target)
+        into = target_format(target, settings["format"])
         into.settings(_options(settings, into))
     except (ContentError, UnsupportedError) as error:
         raise click.UsageError(str(error)) from None
@@ -126,12 +126,6 @@ def _bounds(given: tuple[float, float] | None) -> tuple[float, float] | None:
             f"clip bounds are two finite numbers, the lower one first, not {given[0]} and {given[1]}"
         )
     return given
-
-
-def _target(settings: dict[str, Any], path: str) -> Format:
-    from holdall import registry
-
-    return registry.by_suffix(path) if settings["format"] is None else registry.find(settings["format"])
 
 
 def _options(settings: dict[str, Any], target: Format) -> dict[str, Any]:
@@ -269,12 +263,7 @@ def _report(source: str, target: str, path: str, mode: str, told: Progress | Non
 
 
 def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, dry_run: bool) -> list[str]:
-    size = "a size that only writing can tell" if done.size is None else size_text(done.size)
-    verb = "would write" if dry_run else "wrote"
-    took = "" if dry_run else f" in {done.seconds:.1f} s"
-    lines = [f"{verb} {clean(done.target)}: {done.target_format}, {plural(done.tensors, 'tensor')}, {size}{took}"]
-    lines += [f"  {brief(text)}" for text in done.changes]
-    lines += [f"  {brief(str(loss))}" for loss in done.losses[:20]]
+    lines = report_lines(done, dry_run)
     if path is not None and found is None and not dry_run:
         lines.append("  nothing is quantized, so there is nothing to report")
     if found is not None and path is not None:
@@ -288,14 +277,8 @@ def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, 
 
 def _facts(done: ConversionReport, work: _Work, found: QuantReport | None, dry_run: bool) -> dict[str, Any]:
     return {
-        "target": done.target,
-        "target_format": done.target_format,
-        "tensors": done.tensors,
-        "size": done.size,
-        "dry_run": dry_run,
+        **report_facts(done, dry_run),
         "methods": work.methods or {},
         "idle": work.idle,
-        "losses": [str(loss) for loss in done.losses],
-        "seconds": round(done.seconds, 3),
         "total": None if found is None else found.as_dict()["total"],
     }
