@@ -88,3 +88,7 @@ def test_external_data_are_not_taken_in(path, tmp_path):
     with pytest.raises(UnsupportedError, match=r"e\.data.*set of files"):
         holdall.edit(tmp_path / "e.onnx", set={"a": "b"})
     assert (tmp_path / "e.onnx").read_bytes() == before
+    report = holdall.convert(tmp_path / "e.onnx", tmp_path / "o.onnx", metadata={"a": "b"})
+    told = [change for change in report.changes if "external" in change]
+    assert len(told) == 1 and "e.data" in told[0]
+    onnx.checker.check_model(onnx.load(tmp_path / "o.onnx", load_external_data=False))

@@ -113,6 +113,15 @@ def test_a_list_with_gaps_becomes_a_dict_and_says_so(tmp_path):
     assert same(load(tmp_path / "d.pt"), {1: t(2)})
 
 
+def test_merged_files_are_flat_and_that_is_said(tmp_path):
+    torch.save({"a": {"w": t(1)}, "epoch": 3}, tmp_path / "a.pt")
+    torch.save({"b": {"w": t(2)}}, tmp_path / "b.pt")
+    report = holdall.convert([tmp_path / "a.pt", tmp_path / "b.pt"], tmp_path / "c.pt")
+    assert "several checkpoints become one flat dict of tensors, and their values an attribute of it" in report.changes
+    found = load(tmp_path / "c.pt")
+    assert list(found) == ["a.w", "b.w"] and found.metadata == {"epoch": 3}
+
+
 def test_what_stands_alone(tmp_path):
     path = saved(tmp_path, t(1, 2))
     holdall.convert(path, tmp_path / "d.pt", cast="f16")

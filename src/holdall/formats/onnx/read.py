@@ -38,11 +38,12 @@ Span = tuple[int, int]
 @dataclass(frozen=True, slots=True, eq=False)
 class OnnxNative:
     """What only ONNX has: all of the model and its graph but initializers and metadata, as ranges of the file; and the
-    ``tensors`` that this graph was written for."""
+    ``tensors`` that this graph was written for. ``external`` are the files beside it that hold data of theirs."""
 
     model: tuple[Range, ...] = ()
     graph: tuple[Range, ...] = ()
     tensors: TensorTable | None = None
+    external: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
         _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)),
         _between(source, records, *graphs[0]),
         table,
+        tuple(file.name for file in files.sources),
     )
     sources = [*([home] if home is not source else []), source, *files.sources]
     return Model(

@@ -56,6 +56,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     assert out.cursor == at
     if isinstance(model.native, OnnxNative):
         out.notes += what_changed(model.native, model)
+        out.notes += [
+            f"external data are inside the file now, which needs {name} no more" for name in model.native.external
+        ]
     return out
 
 

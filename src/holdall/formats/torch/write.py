@@ -62,6 +62,8 @@ def _content(tensors: list[Tensor], model: Model) -> tuple[Any, list[str]]:
             raise ContentError(f"torch: metadata {entry.key!r}: {wrong}")
     native = model.native if isinstance(model.native, TorchNative) else None
     notes = [] if native is None else native.notes
+    if native is None and model.format == "torch" and len(model.sources) > 1:
+        notes = ["several checkpoints become one flat dict of tensors, and their values an attribute of it"]
     if native is None or native.nesting is None:
         items = {tensor.name: Row(number) for number, tensor in enumerate(tensors)}
         return Branch(Ordered, items=items, attributes=_attributes(model)), notes
