@@ -17,7 +17,7 @@ from holdall.payload import Made
 from holdall.quant.arrays import GIVEN, check_mode, clip_bounds, fill, importance_of
 from holdall.quant.encodings import encoding_of
 from holdall.quant.flat import flat_scale
-from holdall.quant.methods import WEIGHTS, BlockRegions, Method
+from holdall.quant.methods import WEIGHTS, BlockRegions, Method, method_named
 from holdall.quant.parallel import threads_of
 from holdall.quant.policy import Policy, Rule, parse_rules
 from holdall.quant.values import extremes, row_blocks
@@ -100,6 +100,9 @@ def policy_of(
 ) -> Policy:
     """The policy of these choices; mode ``reference`` without any takes the reference's own: every matrix of floats."""
     found = parse_rules(rules)
+    for name in (method, sensitive, *(rule.method for rule in found)):
+        if name is not None:
+            check_mode(method_named(name), mode, "weights")
     every = mode == "reference" and not (found or sensitive or include or exclude or min_size)
     return Policy(method, found, tuple(include), tuple(exclude), min_size, every, sensitive)
 
