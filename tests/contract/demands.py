@@ -37,7 +37,7 @@ class EmbdContract(FormatContract):
     def expected(self, model: Model) -> Model:
         from holdall.formats.embd.write import text_of
 
-        entries = [Entry(entry.key, text_of(entry.key, entry.value)) for entry in model.metadata.entries]
+        entries = [Entry(entry.key, text_of(entry.value)) for entry in model.metadata.entries]
         return Model(model.tensors, metadata=Metadata(entries), assets=model.assets, native=model.native)
 
 
