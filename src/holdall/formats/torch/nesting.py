@@ -198,6 +198,6 @@ def _closed(branch: Branch) -> list[str]:
         branch.items = dict(sorted(branch.items.items()))
         return []
     what = f"{branch.name!r}" if branch.name else "the file"
-    note = f"{what} was a {branch.kind.__name__}, of which other items are left now: written as a dict of their places"
+    note = f"{what} was a {branch.kind.__name__}, whose items no longer count from 0 on: written as a dict"
     branch.kind = dict
     return [note]
