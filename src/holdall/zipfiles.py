@@ -86,6 +86,7 @@ def read_archive(
     """The zip in ``source``; ``what`` names the format in messages, ``look`` is shown ``heads`` bytes of entries."""
     directory = read_directory(source, check, ledger, what)
     _look_at_ranges(directory, check, what)
+    _look_at_total(directory, source.size, check, what)
     starts = find_data(source, directory, what, heads, look, check, ledger)
     return Archive(source, directory, starts, what)
 
@@ -111,6 +112,16 @@ def _look_at_ranges(directory: Directory, check: Check, what: str) -> None:
         if size > max(limits.decompression_floor, limits.decompression_ratio * stored):
             shown = f"{label} inflates {stored} bytes to {size}: its ratio"
             check.limit("decompression_ratio", size // max(1, stored), offset, shown)
+
+
+def _look_at_total(directory: Directory, file_size: int, check: Check, what: str) -> None:
+    """All entries together inflate to no more than one entry as large as the file might, beyond what always may be."""
+    limits = check.limits
+    total = sum(directory.sizes[directory.methods == DEFLATED].tolist())
+    if total > limits.decompression_floor + limits.decompression_ratio * file_size:
+        shown = f"{what}: {file_size} bytes inflate to {total}: the ratio of all entries"
+        ratio = (total - limits.decompression_floor) // max(1, file_size) + 1
+        check.limit("decompression_ratio", ratio, directory.start, shown)
 
 
 def audit(archive: Archive, check: Check, tick: Tick) -> None:
