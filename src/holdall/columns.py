@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from holdall.layout import Buffer
 
-__all__ = ["Shapes", "furthest"]
+__all__ = ["Shapes", "furthest", "product"]
 
 _CODE = {4: "I", 8: "Q"}
 _BLOCK = 1 << 14  # rows that are multiplied at a time, so that the temporaries stay in the cache
@@ -64,7 +64,7 @@ class Shapes(Sequence[tuple[int, ...]]):
             rows = (self._ranks == rank).nonzero()[0]
             if rank > 64 or rank * len(rows) < 64:  # few, or silly: one by one
                 for row in rows.tolist():
-                    count = _product(self[row])
+                    count = product(self[row])
                     exact[row] = count < 1 << 62
                     counts[row] = count if exact[row] else 0
                 continue
@@ -99,13 +99,17 @@ def furthest(offsets: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> int:
     return 1 << 64 if (ends < offsets).any() else int(ends.max(initial=0))
 
 
-def _product(dims: Sequence[int]) -> int:
-    """The product, or some number of at least 2**62: thousands of large dims are not worth multiplying out."""
+def product(dims: Sequence[int]) -> int:
+    """The product, or some number of at least 2**128: thousands of large dims are not worth multiplying out.
+
+    >>> product((2, 3)), product((1 << 63,) * 4096) >= 1 << 128, product((1 << 63, 0))
+    (6, True, 0)
+    """
     if 0 in dims:
         return 0
     count = 1
     for dim in dims:
         count *= dim
-        if count >= 1 << 62:
+        if count >= 1 << 128:
             break
     return count

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdall.check import Check
+from holdall.columns import product
 from holdall.dtypes import named
 from holdall.encodings import Opaque, Stored
 from holdall.formats.npz import rules
@@ -97,11 +98,8 @@ def _typed(
         swap = 0 if descr[0] != ">" or width == 1 else width // 2 if dtype.kind == "complex" else width
         return Array(dtype, width, swap, fortran, shape, start)
     width = _width(descr, at, check, what)
-    count = 1
-    for size in shape:
-        count *= size
     name = descr if isinstance(descr, str) else "structured"
-    return Array(Opaque(f"npy.{name}", count * width), width, 0, fortran, shape, start)
+    return Array(Opaque(f"npy.{name}", product(shape) * width), width, 0, fortran, shape, start)
 
 
 def _width(descr: Any, at: int, check: Check, what: str, depth: int = 0) -> int:
@@ -111,9 +109,8 @@ def _width(descr: Any, at: int, check: Check, what: str, depth: int = 0) -> int:
         for field in descr:
             if not isinstance(field, tuple) or not 2 <= len(field) <= 3:
                 check.fail(rules.DESCR, at, f"{what}: {field!r} is not a field of a type")
-            count = 1
-            for size in field[2] if len(field) == 3 and isinstance(field[2], tuple) else ():
-                count *= size if type(size) is int else 0
+            dims = field[2] if len(field) == 3 and isinstance(field[2], tuple) else ()
+            count = product([size if type(size) is int else 0 for size in dims])
             total += count * _width(field[1], at, check, what, depth + 1)
         return total
     known = _CODE.fullmatch(descr) if isinstance(descr, str) else None
@@ -133,20 +130,21 @@ def _literal(text: str) -> Any:
     tokens: list[tuple[str, Any, int]] = []
     at = 0
     body = text.rstrip()
-    while at < len(body):
-        match = _TOKEN.match(body, at)
-        if match is None:
-            raise _LiteralError("holds something that is no literal", at)
+    for match in _TOKEN.finditer(body):
+        if match.start() != at:
+            break
         sign, word, number, single, double = match.groups()
         if sign:
             tokens.append((sign, None, at))
-        elif word:
-            tokens.append(("value", {"True": True, "False": False, "None": None}[word], at))
         elif number:
             tokens.append(("value", int(number), at))
+        elif word:
+            tokens.append(("value", {"True": True, "False": False, "None": None}[word], at))
         else:
             tokens.append(("value", single if single is not None else double, at))
         at = match.end()
+    if at != len(body):
+        raise _LiteralError("holds something that is no literal", at)
     tokens.append(("end", None, at))
     tokens.reverse()
     value = _value(tokens, 0)
@@ -163,12 +161,14 @@ def _value(tokens: list[tuple[str, Any, int]], depth: int) -> Any:
     if close is None or depth > _DEPTH:
         raise _LiteralError("is not made of literals" if close is None else "is nested too deeply", at)
     items: list[Any] = []
+    keys: set[str] = set()
     commas = 0
     while tokens[-1][0] != close:
-        item = _value(tokens, depth + 1)
+        item = tokens.pop()[1] if tokens[-1][0] == "value" else _value(tokens, depth + 1)
         if kind == "{":
-            if tokens[-1][0] != ":" or not isinstance(item, str) or item in dict(items):
+            if tokens[-1][0] != ":" or not isinstance(item, str) or item in keys:
                 raise _LiteralError("has a key that is not text, or twice", tokens[-1][2])
+            keys.add(item)
             tokens.pop()
             item = (item, _value(tokens, depth + 1))
         items.append(item)

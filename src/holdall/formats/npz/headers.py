@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdall.check import Check
+from holdall.columns import product
 from holdall.dtypes import DType
 from holdall.errors import FormatError
 from holdall.formats.npz.header import Array, parse
@@ -59,7 +59,7 @@ class Headers:
             with suppress(FormatError):
                 quiet.limit("name_bytes", len(front), 0, "npz: bytes of header")
                 array = parse(front[FRONT.size :], len(front), 0, quiet, "npz")
-                needs[number] = min(len(front) + prod(array.shape) * array.width, (1 << 64) - 1)
+                needs[number] = min(len(front) + product(array.shape) * array.width, (1 << 64) - 1)
                 if isinstance(array.dtype, DType) and not array.swap and not array.turned:
                     place[number] = len(arrays)
                     arrays.append(array)

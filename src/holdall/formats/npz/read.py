@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdall.arranged import Arrangement, contiguous_strides
 from holdall.check import Check, figure
-from holdall.columns import Shapes
+from holdall.columns import Shapes, product
 from holdall.dtypes import DType
 from holdall.encodings import Stored
+from holdall.errors import UnsupportedError
 from holdall.formats.npz import metadata, rules
 from holdall.formats.npz.header import Array, parse, span
 from holdall.formats.npz.headers import HEAD, Headers
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["LONE", "NpzNative", "read"]
 
 LONE = "array"  # what the one array of an npy file is called
+_HEADER = 1 << 16  # bytes of one header that are read
+_FLOOR = 1 << 16  # bytes of all headers that are read whatever the file has; beyond it, as many as the file has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +69,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
 def _lone(source: Source, check: Check, ledger: Ledger) -> ColumnTable:
     """The one array of an npy file."""
     place = Range(source, 0, source.size)
-    array = _array(place, "npz: the array", check)
+    array = _Fronts(source.size, check).array(place, "npz: the array")
     start, size = np.array([array.start], np.uint64), np.array([source.size - array.start], np.uint64)
     ledger.region("npy header", 0, array.start)
     ledger.payloads("array", start, size, lambda _: LONE)
@@ -87,6 +89,7 @@ def _entries(
     kept, documents = ~odd, np.zeros(len(names), np.bool_)
     payloads: dict[int, Payload] = {}
     found: list[Entry] = []
+    headers = _Fronts(archive.source.size, check)
     for row in odd.nonzero()[0].tolist():
         start, payload = int(archive.starts[row]), archive.payload(row)
         if names[row].endswith("/") and not archive.stored[row]:
@@ -94,7 +97,7 @@ def _entries(
         with check.scope():
             if not names[row].endswith(SUFFIX):
                 check.fail(rules.ENTRY, start, f"{archive.label(row)} is not an array: its name does not end in .npy")
-            array = _array(payload, archive.label(row), check)
+            array = headers.array(payload, archive.label(row))
             codes[row] = len(arrays)
             arrays.append(array)
             documents[row] = titles[row] == METADATA and metadata.is_document(payload, array)
@@ -141,7 +144,7 @@ def _table(
     known: dict[str, int] = {}
     kinds = np.empty(len(arrays), np.uint32)
     for number, array in enumerate(arrays):
-        size = prod(array.shape) * array.width
+        size = product(array.shape) * array.width
         key = str(array.dtype) if isinstance(array.dtype, DType) else f"{array.dtype} {size}"
         kinds[number] = known.setdefault(key, len(dtypes))
         if kinds[number] == len(dtypes):
@@ -160,7 +163,7 @@ def _made(array: Array, place: Payload) -> Payload | None:
         elements = Range(place.source, place.offset + array.start, place.size - array.start)
     else:
         elements = Made(place.size - array.start, partial(_after, place, array.start))
-    if array.turned or array.swap:
+    if elements.size and (array.turned or array.swap):
         strides = contiguous_strides(array.shape)
         if array.turned:
             strides = tuple(reversed(contiguous_strides(array.shape[::-1])))
@@ -176,18 +179,31 @@ def _after(place: Payload, start: int) -> Iterator[memoryview]:
         start = max(0, start - len(piece))
 
 
-def _array(place: Payload, what: str, check: Check) -> Array:
-    """The header of the array in ``place``."""
-    at = place.offset if isinstance(place, Range) else 0
-    head = read_part(place, 0, min(HEAD, place.size))
-    start, stop = span(head, at, check, what)
-    if stop > place.size:
-        check.fail(rules.SHORT, at, f"{what}: a header of {stop} bytes does not fit the {place.size} there are")
-    check.limit("name_bytes", stop, at, f"{what}: bytes of header")
-    text = head[start:stop] if stop <= len(head) else read_part(place, start, stop)
-    array = parse(text, stop, at + start, check, what)
-    needed = prod(array.shape) * array.width
-    if needed != place.size - stop:
-        shown = f"{array.dtype}{list(array.shape)} needs {figure(needed)} bytes"
-        check.fail(rules.SIZE, at + stop, f"{what}: {shown}, and {place.size - stop} are there")
-    return array
+class _Fronts:
+    """Headers read one by one. Deflated ones can be many times as large as their file: together they have a bound."""
+
+    def __init__(self, file_size: int, check: Check) -> None:
+        self._left = file_size + _FLOOR
+        self._check = check
+
+    def array(self, place: Payload, what: str) -> Array:
+        """The header of the array in ``place``."""
+        check = self._check
+        at = place.offset if isinstance(place, Range) else 0
+        head = read_part(place, 0, min(HEAD, place.size))
+        start, stop = span(head, at, check, what)
+        if stop > place.size:
+            check.fail(rules.SHORT, at, f"{what}: a header of {stop} bytes does not fit the {place.size} there are")
+        check.limit("name_bytes", stop, at, f"{what}: bytes of header")
+        if stop > _HEADER:
+            raise UnsupportedError(f"{what}: a header of {stop} bytes is above the {_HEADER} that are read")
+        self._left -= stop
+        if self._left < 0:
+            check.fail(rules.HEADERS, at, f"{what}: the headers so far come to more bytes than the file has")
+        text = head[start:stop] if stop <= len(head) else read_part(place, start, stop)
+        array = parse(text, stop, at + start, check, what)
+        needed = product(array.shape) * array.width
+        if needed != place.size - stop:
+            shown = f"{array.dtype}{list(array.shape)} needs {figure(needed)} bytes"
+            check.fail(rules.SIZE, at + stop, f"{what}: {shown}, and {place.size - stop} are there")
+        return array
