@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from holdall.errors import UnsupportedError
 from holdall.payload import Made, Payload
 from holdall.source import CHUNK
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Arrangement", "contiguous_strides", "reach"]
+__all__ = ["Arrangement", "contiguous_strides", "merged", "reach"]
+
+_AXES = 63  # numpy's 64, less one for the bytes of an element
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -39,6 +42,24 @@ def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def merged(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The same elements in the same order with as few axes as can be.
+
+    >>> merged((2, 1, 3, 4), (12, 7, 4, 1)), merged((3, 2), (1, 3)), merged((1, 1), (5, 5))
+    (((24,), (1,)), ((3, 2), (1, 3)), ((1,), (1,)))
+    """
+    axes: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == size * stride:
+            axes[-1] = axes[-1][0] * size, stride
+        else:
+            axes.append((size, stride))
+    axes = axes or [(1, 1)]
+    return tuple(size for size, _ in axes), tuple(stride for _, stride in axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +90,11 @@ class Arrangement:
         start = self.first * self.width
         data = self.stored.part(start, start + reach(self.shape, self.strides) * self.width)
         flat = np.frombuffer(data, np.uint8)
-        steps = (*(stride * self.width for stride in self.strides), 1)
-        grid = np.lib.stride_tricks.as_strided(flat, (*self.shape, self.width), steps, writeable=False)
+        shape, strides = merged(self.shape, self.strides)
+        if len(shape) > _AXES:
+            raise UnsupportedError(f"a tensor of {len(self.shape)} axes in another order: {_AXES} are put in order")
+        steps = (*(stride * self.width for stride in strides), 1)
+        grid = np.lib.stride_tricks.as_strided(flat, (*shape, self.width), steps, writeable=False)
         yield from self._rows(grid)
 
     def _rows(self, grid: NDArray[np.uint8]) -> Iterator[memoryview]:

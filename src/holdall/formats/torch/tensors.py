@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdall.arranged import Arrangement, contiguous_strides, reach
 from holdall.check import Check, figure
+from holdall.columns import product
 from holdall.dtypes import DTYPES
 from holdall.encodings import Opaque, Stored
 from holdall.formats.torch import rules
@@ -125,7 +125,7 @@ def _payload(
         ends = figure((ref.first + touched) * width)
         message = f"{what}: {ref.kind}{list(ref.shape)} with strides {list(ref.strides)} ends at byte {ends}"
         check.fail(rules.TENSOR, base + ref.at, f"{message} of a storage of {stored.size}")
-    size = prod(ref.shape) * width
+    size = product(ref.shape) * width
     if size > touched * width:  # elements that several indexes share
         limits = check.limits
         if size > max(limits.decompression_floor, limits.decompression_ratio * touched * width):
@@ -136,12 +136,14 @@ def _payload(
     if swapped and width > 1:
         complex_ = ref.kind in ("c64", "c128", "complex32")
         swap = width // 2 if complex_ else width
-    in_order = not touched or all(
+    # Dims beside one of 0 may be anything: none of them is multiplied.
+    shape, strides = (ref.shape, ref.strides) if touched else ((0,), (1,))
+    in_order = all(
         stride == expected
-        for stride, expected, dim in zip(ref.strides, contiguous_strides(ref.shape), ref.shape, strict=True)
+        for stride, expected, dim in zip(strides, contiguous_strides(shape), shape, strict=True)
         if dim > 1
     )
     if in_order and not swap and isinstance(stored, Range):
         return Range(stored.source, stored.offset + (ref.first * width if touched else 0), size)
-    strides = contiguous_strides(ref.shape) if in_order else ref.strides
-    return Arrangement(stored, width, ref.shape, strides, ref.first, swap).payload()
+    strides = contiguous_strides(shape) if in_order else strides
+    return Arrangement(stored, width, shape, strides, ref.first, swap).payload()
