@@ -11,8 +11,11 @@ from holdall.formats.torch import rules
 from holdall.formats.torch.layout import OPAQUE_BYTES, STORAGES, TYPES
 
 __all__ = [
-    "KINDS", "KNOWN", "Device", "Global", "Ordered", "Refused", "Size", "Storage", "TensorRef", "call", "storage_of",
+    "KINDS", "KNOWN", "Device", "Global", "Ordered", "Refused", "Size", "Storage", "TensorRef", "call", "is_key",
+    "storage_of",
 ]  # fmt: skip
+
+_KEY = 1 << 60  # integers below this cannot be made to collide in a dict
 
 
 class Refused(Exception):
@@ -118,6 +121,11 @@ def storage_of(pid: Any, at: int) -> Storage:
     return Storage(key, STORAGES.get(pid[1].name, ""), elements, first)
 
 
+def is_key(value: Any) -> bool:
+    """Whether a dict may have the key ``value``."""
+    return isinstance(value, str) or (type(value) is int and -_KEY < value < _KEY)
+
+
 def call(function: Any, arguments: Any, at: int) -> Any:
     """What a call in the pickle makes: one of the few below, or Refused."""
     if not isinstance(function, Global):
@@ -137,7 +145,7 @@ def _ordered(arguments: tuple[Any, ...], at: int) -> Ordered:
     if len(arguments) > 1 or (arguments and not isinstance(arguments[0], list)):
         _refuse("collections.OrderedDict", at)
     for pair in arguments[0] if arguments else ():  # as Python 2 wrote it
-        if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int))):
+        if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and is_key(pair[0])):
             _refuse("collections.OrderedDict", at)
         made[pair[0]] = pair[1]
     return made

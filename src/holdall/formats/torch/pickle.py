@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdall.formats.torch import rules
-from holdall.formats.torch.content import KNOWN, Ordered, Refused, call, storage_of
+from holdall.formats.torch.content import KNOWN, Ordered, Refused, call, is_key, storage_of
 from holdall.formats.torch.front import Front, Memo
 from holdall.limits import Limits
 
@@ -20,7 +20,6 @@ __all__ = ["Machine"]
 
 _STACK = 1 << 20  # values that wait; writers put a thousand items into a container at a time
 _LONG = 64  # bytes of an integer: printing longer ones takes long
-_KEY = 1 << 60  # integers below this cannot be made to collide in a dict
 _NEVER = {
     ord(sign): word
     for sign, word in {
@@ -219,7 +218,7 @@ class Machine:
         if len(items) % 2:
             raise Refused(rules.BROKEN, at - 1, "a key has no value")
         for key in items[::2]:
-            if not isinstance(key, str) and not (type(key) is int and -_KEY < key < _KEY):
+            if not is_key(key):
                 raise Refused(rules.VALUE, at - 1, f"a dict has a key that is a {type(key).__name__}, not text or int")
         target.update(zip(items[::2], items[1::2], strict=True))
         return at
