@@ -34,7 +34,10 @@ Severity = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("structure", "full", "strict")
 
+_PASSED = 64 << 20  # payload bytes that may always be looked at, whatever the file has
 _DOCUMENT_SHARE = 8  # a compressed document may always expand to this part of its file
+_INDEX_SHARE = 8  # and an index, whose rows become columns, to so many times its file,
+_INDEX_ROOM = 4  # or to so many times what a document may
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class Check:
         self.limits = limits
         self.report = report
         self.abandoned = 0  # scopes so far
+        self._passed = 0  # payload bytes so far
+        self._documents = self._indexes = self._grown = 0  # bytes so far beyond what the files themselves justify
         self._seen: Counter[str] = Counter()
         self.file: str | None = None  # the member that findings belong to, for models of several files
 
@@ -202,9 +207,36 @@ class Check:
             self.fail(LIMIT, at, message, hint=f"pass Limits({name}=...)")
 
     def limit_document(self, size: int, file_size: int, at: int | None, what: str) -> None:
-        """Refuse a compressed document of so many bytes, expanded, unless its file is large too."""
+        """Refuse a compressed document of so many bytes, expanded, unless its file is large too.
+
+        What is let pass only by the limit is counted: all files of a set share it.
+        """
         if size > file_size // _DOCUMENT_SHARE:
-            self.limit("document_bytes", size, at, what)
+            self._documents += size
+            self.limit("document_bytes", self._documents, at, what)
+
+    def limit_index(self, size: int, file_size: int, at: int | None, what: str) -> None:
+        """The same for an index that becomes columns, which takes less room than the values of a document."""
+        if size > file_size * _INDEX_SHARE:
+            self._indexes += size
+            room = self.limits.document_bytes * _INDEX_ROOM
+            if self._indexes > room:
+                message = f"{what}: {figure(self._indexes)} bytes of files of {file_size}; {room} are allowed"
+                self.fail(LIMIT, at, message, hint="pass Limits(document_bytes=...)")
+
+    def limit_growth(self, stored: int, size: int, at: int | None, what: str) -> None:
+        """Refuse ``stored`` bytes that become ``size`` when they, and all before them, grow beyond ratio and floor."""
+        limits = self.limits
+        self._grown += max(0, size - limits.decompression_ratio * stored)
+        if self._grown > limits.decompression_floor:
+            message = f"{what}: {stored} bytes would become {figure(size)}, too many for ratio and floor of the limits"
+            self.fail(LIMIT, at, message, hint="pass Limits(decompression_ratio=..., decompression_floor=...)")
+
+    def limit_passes(self, size: int, file_size: int, what: str) -> None:
+        """Count ``size`` more payload bytes that are looked at, and refuse to pass over the file too many times."""
+        self._passed += size
+        if self._passed > _PASSED:
+            self.limit("passes", self._passed // max(1, file_size), None, what)
 
     def scope(self) -> _Scope:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""

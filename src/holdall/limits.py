@@ -42,6 +42,7 @@ class Limits:
     decompressed_bytes: int = _cap(2048 * _MIB, "one decompressed block")
     decompression_floor: int = _cap(64 * _MIB, "a block may always grow to this, whatever the ratio")
     decompression_ratio: int = _cap(64, "above the floor, at most this times the stored bytes")
+    passes: int = _cap(16, "over a file while it is verified, where tensors share bytes; 64 MiB may always be passed")
     findings_per_rule: int = _cap(100, "a Report keeps that many of each rule and counts the rest")
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdall import kernels
-from holdall.check import Check
+from holdall.check import Check, figure
 from holdall.columns import Shapes, furthest
 from holdall.documents.json import DocumentError, decode
 from holdall.dtypes import DTYPES as ALL_DTYPES
@@ -302,7 +302,7 @@ class _Reader:
         def message(row: int) -> str:
             dtype, shape = _DTYPES[int(tags[row])], shapes[row]
             return (
-                f"gptrs: tensor {names[row]!r} needs {dtype.nbytes(shape)} bytes for {dtype}{list(shape)} "
+                f"gptrs: tensor {names[row]!r} needs {figure(dtype.nbytes(shape))} bytes for {dtype}{list(shape)} "
                 f"but its entry says {sizes[row]}"
             )
 

@@ -29,10 +29,15 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
     if isinstance(model.native, McfNative):
         with check.scope():
             model.native.parse_model_info(check)
+    seen: set[tuple[int | None, tuple[int, ...], str]] = set()  # tensors may share their bytes
     for tensor in model.tensors:
         if check.wants("strict") and isinstance(tensor.dtype, McfEncoding) and tensor.payload is not None:
-            with check.scope():
-                _Audit(tensor, tensor.dtype, tensor.payload, check).run()
+            place = (tensor.offset, tensor.shape, str(tensor.dtype))
+            if place not in seen:
+                seen.add(place)
+                with check.scope():
+                    check.limit_passes(tensor.nbytes, model.sources[0].size, "mcf: passes over payloads")
+                    _Audit(tensor, tensor.dtype, tensor.payload, check).run()
         tick(tensor.nbytes)
 
 

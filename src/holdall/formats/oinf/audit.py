@@ -25,15 +25,20 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
     """Look at the payloads whose bytes can be wrong."""
     if not check.wants("strict"):
         return
+    seen: set[tuple[int | None, int, str]] = set()  # tensors may share their bytes
     for tensor in model.tensors:
-        if tensor.payload is not None and isinstance(tensor.dtype, DType):
+        place = (tensor.offset, tensor.count, str(tensor.dtype))
+        if tensor.payload is not None and isinstance(tensor.dtype, DType) and place not in seen:
+            seen.add(place)
             with check.scope():
-                _audit_tensor(tensor, tensor.dtype, check)
+                _audit_tensor(tensor, tensor.dtype, model.sources[0].size, check)
         tick(tensor.nbytes)
 
 
-def _audit_tensor(tensor: Tensor, dtype: DType, check: Check) -> None:
+def _audit_tensor(tensor: Tensor, dtype: DType, file_size: int, check: Check) -> None:
     assert tensor.payload is not None
+    if dtype.kind in ("bool", "ternary"):
+        check.limit_passes(tensor.nbytes, file_size, "oinf: passes over payloads")
     start = tensor.offset or 0
     used = tensor.count * dtype.bits % 8
     if used:

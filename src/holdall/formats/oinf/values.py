@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from holdall.check import Check
+from holdall.check import Check, figure
 from holdall.dtypes import DTYPES, DType, dtype_of, named
 from holdall.errors import ContentError
 from holdall.formats.oinf import rules
@@ -21,6 +21,7 @@ __all__ = ["Bitset", "StoredNaN", "decode", "encode", "encode_elements", "name_b
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _UNFIT: Final = (ContentError, OverflowError, ValueError, TypeError)  # what tells that a value does not fit
 _ARRAY_HEAD: Final = struct.Struct("<II")
+_RANK: Final = 64  # of a numpy array
 _BITSET_HEAD: Final = struct.Struct("<II")
 _F32_END: Final = 2.0**128 - 2.0**103  # from here on a float64 rounds to an infinite float32
 
@@ -163,13 +164,16 @@ def _decode_array(data: bytes, at: int, key: str, check: Check) -> tuple[Any, st
     start = _ARRAY_HEAD.size + 8 * rank
     if start > len(data):
         check.fail(rules.META_SIZE, at + 4, f"oinf: metadata {key!r}: {rank} dims do not fit in {len(data)} bytes")
+    if rank > _RANK:
+        check.fail(rules.META_SIZE, at + 4, f"oinf: metadata {key!r}: numpy cannot hold an array of {rank} dims")
     shape = struct.unpack_from(f"<{rank}Q", data, _ARRAY_HEAD.size)
     dtype = DTYPES[kind]
     size = dtype.nbytes(shape)
     if len(data) != _padded(start + size):
-        message = f"oinf: metadata {key!r}: {kind}{list(shape)} takes {_padded(start + size)} bytes, not {len(data)}"
+        takes = figure(_padded(start + size))
+        message = f"oinf: metadata {key!r}: {kind}{list(shape)} takes {takes} bytes, not {len(data)}"
         check.fail(rules.META_SIZE, at, message)
-    if rank > 64 or prod(d for d in shape if d) >= 1 << 60:
+    if prod(d for d in shape if d) >= 1 << 60:
         check.fail(rules.META_SIZE, at + 4, f"oinf: metadata {key!r}: numpy cannot hold the shape {list(shape)[:8]}")
     stored = data[start : start + size]
     if kind == "bool" and stored and max(stored) > 1:

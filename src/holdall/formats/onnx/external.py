@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdall.check import Check
+from holdall.check import Check, figure
 from holdall.errors import FormatError, UnsupportedError
 from holdall.formats.onnx import rules
 from holdall.payload import Range
@@ -39,9 +39,14 @@ class ExternalFiles:
         source = self._source(location, at, what)
         length = self._number(entries, "length", size, at, what)
         if length != size:
-            self._check.fail(rules.SIZE, at, f"{what} needs {size} bytes, and {length} are said to be in {location!r}")
+            self._check.fail(
+                rules.SIZE,
+                at,
+                f"{what} needs {figure(size)} bytes, and {figure(length)} are said to be in {location!r}",
+            )
         if offset > source.size or size > source.size - offset:
-            message = f"{what}: bytes {offset}..{offset + size} are outside of {location!r}, which has {source.size}"
+            place = f"{figure(offset)}..{figure(offset + size)}"
+            message = f"{what}: bytes {place} are outside of {location!r}, which has {source.size}"
             self._check.fail(rules.EXTERNAL, at, message)
         return Range(source, offset, size)
 

@@ -11,7 +11,7 @@ from holdall import kernels
 from holdall.check import Check
 from holdall.columns import Shapes
 from holdall.dtypes import DTYPES as NAMED
-from holdall.formats.onnx import layout
+from holdall.formats.onnx import layout, rules
 from holdall.formats.onnx.wire import BYTES, VARINT, Walker
 from holdall.kernels.protobuf_reference import COUNT, FIELD, FIRST, ODD, START, STOP, WIRE
 
@@ -59,7 +59,7 @@ def read_records(source: Source, start: int, stop: int, walker: Walker, check: C
     names: list[str] = []
     tables, dims = [np.empty((len(_KEPT), 0), np.uint64)], [np.empty(0, np.uint64)]
     for base, window, rows, values in _windows(source, start, stop, walker):
-        names += _names(rows, base, window, check.limits.metadata_bytes)
+        names += _names(rows, base, window, check)
         tables.append(rows.T[_KEPT])
         dims.append(values.copy())
         check.limit("tensors", len(names), start, "onnx: initializers")
@@ -96,23 +96,29 @@ def _windows(
         start = reached
 
 
-def _names(rows: NDArray[np.uint64], base: int, window: bytes, longest: int) -> list[str]:
+def _names(rows: NDArray[np.uint64], base: int, window: bytes, check: Check) -> list[str]:
     """The names of the rows; empty for a row that is odd, or turns out to be."""
+    longest = check.limits.metadata_bytes
     starts, stops = rows[:, _NAME], rows[:, _NAME + 1]
     lengths = stops - starts
     rows[(lengths == 0) | (lengths > np.uint64(longest)) | (stops > np.uint64(base + len(window))), ODD] = 1
-    names: list[str] = []
-    while len(names) < len(rows):
-        rest = rows[len(names) :]
-        sound = rest[:, ODD] == 0
-        found, bad = kernels.texts(
-            window, np.where(sound, rest[:, _NAME] - np.uint64(base), np.uint64(0)),
-            np.where(sound, lengths[len(names) :], np.uint64(0)),
-        )  # fmt: skip
-        names += found
-        if bad >= 0:
-            rows[len(names), ODD] = 1
+    sound = rows[:, ODD] == 0
+    places = np.where(sound, starts - np.uint64(base), np.uint64(0))
+    sizes = np.where(sound, lengths, np.uint64(0))
+    names, bad = kernels.texts(window, places, sizes)
+    if bad >= 0:
+        spans = zip(places.tolist(), sizes.tolist(), strict=True)
+        text = np.array([_is_text(window[place : place + size]) for place, size in spans])
+        check.rows(text, rules.TEXT, starts, lambda row: "onnx: the name of a tensor is not UTF-8")
     return names
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _fits(
