@@ -34,6 +34,7 @@ Severity = Literal["error", "warning", "note"]
 
 LEVELS: tuple[Level, ...] = ("structure", "full", "strict")
 
+_PASSED = 64 << 20  # payload bytes that may always be looked at, whatever the file has
 _DOCUMENT_SHARE = 8  # a compressed document may always expand to this part of its file
 _INDEX_SHARE = 8  # and an index, whose rows become columns, to so many times its file,
 _INDEX_ROOM = 4  # or to so many times what a document may
@@ -129,6 +130,7 @@ class Check:
         self.limits = limits
         self.report = report
         self.abandoned = 0  # scopes so far
+        self._passed = 0  # payload bytes so far
         self._documents = self._indexes = self._grown = 0  # bytes so far beyond what the files themselves justify
         self._seen: Counter[str] = Counter()
         self.file: str | None = None  # the member that findings belong to, for models of several files
@@ -229,6 +231,12 @@ class Check:
         if self._grown > limits.decompression_floor:
             message = f"{what}: {stored} bytes would become {figure(size)}, too many for ratio and floor of the limits"
             self.fail(LIMIT, at, message, hint="pass Limits(decompression_ratio=..., decompression_floor=...)")
+
+    def limit_passes(self, size: int, file_size: int, what: str) -> None:
+        """Count ``size`` more payload bytes that are looked at, and refuse to pass over the file too many times."""
+        self._passed += size
+        if self._passed > _PASSED:
+            self.limit("passes", self._passed // max(1, file_size), None, what)
 
     def scope(self) -> _Scope:
         """A block whose failure, once recorded, ends there: use nothing computed inside it afterwards."""
