@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -109,18 +110,18 @@ class AeroTable(ColumnTable):
         )
 
 
-def read(source: Source, check: Check, ledger: Ledger, *, in_set: bool = False) -> Model:
-    """The model in ``source``. ``in_set`` says that it is the index of a set, whose shards are elsewhere."""
+def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Callable[[], int] | None = None) -> Model:
+    """The model in ``source``. That of the index of a set is told how many bytes the parts have ``elsewhere``."""
     container = open_container(source, check, ledger)
     tensors: TensorTable = ListTable([])
     _own_metadata(container, ledger)
     before = check.abandoned
     with check.scope():
-        tensors = _tensors(container, check, ledger)
+        tensors = _tensors(container, check, ledger, elsewhere)
     if check.abandoned > before:  # the shards belong to somebody even when it is not known to whom
         _own(container, "shard", container.chunks.rows(WTSH), ledger)
     if check.collecting:
-        _documents(container, tensors, check, in_set)
+        _documents(container, tensors, check, in_set=elsewhere is not None)
         with check.scope():
             integrity.check_control(container, check)
     return Model(
@@ -134,11 +135,18 @@ def read(source: Source, check: Check, ledger: Ledger, *, in_set: bool = False) 
     )
 
 
-def _tensors(container: Container, check: Check, ledger: Ledger) -> AeroTable:
+def _tensors(container: Container, check: Check, ledger: Ledger, elsewhere: Callable[[], int] | None) -> AeroTable:
     chunk = container.chunks.first(TIDX)
     if chunk is None:
         check.fail(rules.INDEX, container.header.toc_offset, "aero: there is no TIDX chunk, so no tensor can be found")
+    if chunk.compressed:
+        size = container.source.size
+        if elsewhere is not None and chunk.ulen > check.limits.document_bytes:  # a smaller one passes without them
+            size += elsewhere()
+        check.limit_index(chunk.ulen, size, chunk.offset, "aero: TIDX, expanded")
     index = read_index(content(container.source, chunk, check), chunk, check)
+    if check.collecting:
+        index.check_values()
     offsets, present = _places(container.chunks, index, check)
     ledger.payloads("tensor", offsets[present], index.stored[present])
     _overlaps(index, offsets, present, check)
@@ -176,9 +184,10 @@ def _overlaps(index: Index, offsets: NDArray[np.uint64], present: NDArray[np.boo
     used = (present & (index.stored > 0)).nonzero()[0]
     order = used[np.argsort(offsets[used], kind="stable")]
     ends = np.maximum.accumulate(offsets[order] + index.stored[order])
-    for place in (offsets[order][1:] < ends[:-1]).nonzero()[0].tolist():
-        row = int(order[place + 1])
-        check.note(rules.TENSORS_OVERLAP, int(offsets[row]), f"{index.what(row)} begins inside the tensor before it")
+    check.rows(
+        offsets[order][1:] >= ends[:-1], rules.TENSORS_OVERLAP, lambda place: int(offsets[order[place + 1]]),
+        lambda place: f"{index.what(int(order[place + 1]))} begins inside the tensor before it",
+    )  # fmt: skip
 
 
 def _own_metadata(container: Container, ledger: Ledger) -> None:
@@ -195,7 +204,7 @@ def _own(container: Container, name: str, rows: list[int], ledger: Ledger) -> No
     ledger.payloads(name, table["chunk_offset"], table["chunk_length"], lambda n: label[rows[n]])
 
 
-def _documents(container: Container, tensors: TensorTable, check: Check, in_set: bool) -> None:
+def _documents(container: Container, tensors: TensorTable, check: Check, *, in_set: bool) -> None:
     """What verification looks at beyond the index: the documents, the types, and where the shards are."""
     found = None
     with check.scope():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -169,15 +170,15 @@ class Index:
         stored = self.rows.value("dtype")
         palette: list[Stored] = []
         codes = np.empty(len(self), np.int64)
-        for code in np.unique(stored).tolist():
-            chosen = (stored == np.uint64(code)).nonzero()[0]
-            if code in DTYPES:
+        unknown = stored != np.uint64(PACKED)
+        for code, name in DTYPES.items():
+            chosen = stored == np.uint64(code)
+            if chosen.any():
                 codes[chosen] = len(palette)
-                palette.append(NEUTRAL[DTYPES[code]])
-            elif code == PACKED:
-                self._packed(chosen.tolist(), palette, codes)
-            else:
-                self._opaque(chosen.tolist(), f"aero.{code}", palette, codes)
+                palette.append(NEUTRAL[name])
+                unknown &= ~chosen
+        self._packed((stored == np.uint64(PACKED)).nonzero()[0].tolist(), palette, codes)
+        self._opaque(((row, f"aero.{stored[row]}") for row in unknown.nonzero()[0].tolist()), palette, codes)
         return palette, codes
 
     def _packed(self, chosen: list[int], palette: list[Stored], codes: NDArray[np.int64]) -> None:
@@ -185,11 +186,11 @@ class Index:
         params: dict[bytes, int | None] = {}
         known: dict[int, int] = {}
         kinds, starts, ends = (column("quant_params") for column in (self.rows.kind, self.rows.at, self.rows.end))
-        unknown: dict[str, list[int]] = {}
+        unknown: list[tuple[int, str]] = []
         for row in chosen:
             spelled = self.data[int(starts[row]) : int(ends[row])] if kinds[row] == tokens.MAP else b""
             if spelled not in params:
-                params[spelled] = _ggml_type(spelled)
+                params[spelled] = _ggml_type(self.params(row))
             kind = params[spelled]
             if kind is not None and kind in BLOCKS:
                 if kind not in known:
@@ -197,19 +198,18 @@ class Index:
                     palette.append(BLOCKS[kind])
                 codes[row] = known[kind]
             else:
-                unknown.setdefault("packed" if kind is None else f"ggml.{kind}", []).append(row)
-        for name, rows in unknown.items():
-            self._opaque(rows, name, palette, codes)
+                unknown.append((row, "packed" if kind is None else f"ggml.{kind}"))
+        self._opaque(unknown, palette, codes)
 
-    def _opaque(self, chosen: list[int], name: str, palette: list[Stored], codes: NDArray[np.int64]) -> None:
-        """Types without a meaning here: one row of the palette for each size."""
-        places: dict[int, int] = {}
-        for row in chosen:
-            size = int(self.stored[row])
-            if size not in places:
-                places[size] = len(palette)
-                palette.append(Opaque(name, size))
-            codes[row] = places[size]
+    def _opaque(self, named: Iterable[tuple[int, str]], palette: list[Stored], codes: NDArray[np.int64]) -> None:
+        """Types without a meaning here, by row and name: one row of the palette for each name and size."""
+        places: dict[tuple[str, int], int] = {}
+        for row, name in named:
+            key = (name, int(self.stored[row]))
+            if key not in places:
+                places[key] = len(palette)
+                palette.append(Opaque(*key))
+            codes[row] = places[key]
 
     def _sizes(self) -> NDArray[np.uint64]:
         """What each tensor needs; data_len must be at least that, in numbers that cannot wrap."""
@@ -269,7 +269,7 @@ class Index:
         if self.rows.kind("quant_params")[row] != tokens.MAP:
             return None
         start, end = int(self.rows.at("quant_params")[row]), int(self.rows.end("quant_params")[row])
-        found: dict[str, Any] = msgpack.decode(self.data[start:end])
+        found: dict[str, Any] = self._decoded(start, end, f"$.tensors[{row}].quant_params")
         return found
 
     def extra(self, row: int) -> dict[str, Any]:
@@ -278,8 +278,24 @@ class Index:
             return {}
         starts = self.rows.starts
         end = int(starts[row + 1]) if row + 1 < len(starts) else self.rows.stop
-        entry = msgpack.decode(self.data[int(starts[row]) : end])
+        entry = self._decoded(int(starts[row]), end, f"$.tensors[{row}]")
         return {key: value for key, value in entry.items() if key not in KEYS}
+
+    def check_values(self) -> None:
+        """Make the values that are otherwise made when they are asked for; what has none is refused."""
+        for row in (self.rows.kind("quant_params") == tokens.MAP).nonzero()[0].tolist():
+            self.params(row)
+        for row in self.rows.extras.nonzero()[0].tolist():
+            self.extra(row)
+
+    def _decoded(self, start: int, end: int, path: str) -> Any:
+        """The value in a part of the index; the walker let it pass, but there are timestamps of no time."""
+        if self._chunk.compressed:
+            self._check.limit("document_bytes", end - start, self._chunk.offset, f"aero: TIDX, bytes of {path}")
+        try:
+            return msgpack.decode(self.data[start:end], depth=self._check.limits.nesting)
+        except DocumentError as error:
+            self._fail(rules.MSGPACK, start + error.offset, path, error.message)
 
 
 def read_index(data: bytes, chunk: Chunk, check: Check) -> Index:
@@ -287,9 +303,8 @@ def read_index(data: bytes, chunk: Chunk, check: Check) -> Index:
     return Index(data, chunk, check)
 
 
-def _ggml_type(spelled: bytes) -> int | None:
-    params = msgpack.decode(spelled) if spelled else {}
-    kind = params.get("ggml_type")
+def _ggml_type(params: dict[str, Any] | None) -> int | None:
+    kind = (params or {}).get("ggml_type")
     return kind if isinstance(kind, int) and not isinstance(kind, bool) else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdall.check import Check
@@ -58,21 +59,41 @@ class Part:
     def __init__(self, member: Member, home: Source, check: Check) -> None:
         self.member = member
         self.source = DeferredSource(member.path, member.size, lambda: _open_member(home, member))
-        self._limits = check.limits
+        self._check = check
         self._model: Model | None = None
+        self._refused: FormatError | None = None  # what is wrong with it, so that a bad part is read once
         self._lock = Lock()
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """The place in the part of each of its shards."""
+        return {shard: place for place, shard in enumerate(self.member.shards)}
 
     @property
     def model(self) -> Model:
         """The part as a model of its own; raises FormatError when it cannot be read."""
         with self._lock:
             if self._model is None:
-                try:
-                    self._model = read_aero(self.source, Check(limits=self._limits), Ledger())
-                except FormatError as error:
-                    named = f"{self.member.path}: {error.message}"  # a set has many files
-                    raise type(error)(error.rule, error.offset, named) from None
+                self._model = self._read()
             return self._model
+
+    def _read(self) -> Model:
+        self.source.real  # noqa: B018  # opening may fail now and not later
+        if self._refused is None:
+            try:
+                return read_aero(self.source, self._check, Ledger())
+            except FormatError as error:
+                self._refused = error.with_traceback(None)
+        wrong = self._refused
+        raise type(wrong)(wrong.rule, wrong.offset, f"{self.member.path}: {wrong.message}")  # a set has many files
+
+    @property
+    def stored(self) -> int:
+        """The bytes that are there; none where the part is missing or of another size."""
+        try:
+            return self.source.real.size
+        except FormatError:
+            return 0
 
     def verify(self, check: Check, ledger: Ledger) -> None:
         """Read the part with a collecting check; what was whole is what the set then uses."""
@@ -94,7 +115,7 @@ class Part:
             raise FormatError(rules.AGREE.id, None, f"aeroset: {path!r} has no index")
         found = table.tensor(row)
         index = table.tidx
-        local = self.member.shards.index(shard)
+        local = self._places.get(shard)
         ours = (str(tensor.dtype), tensor.shape, offset, stored)
         theirs = (str(found.dtype), found.shape, int(index.offsets[row]), int(index.stored[row]))
         if ours != theirs or int(index.shards[row]) not in (local, shard):
@@ -144,7 +165,8 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     document = read_document(source.read(0, source.size), check)
     if not home.is_folder:
         ledger.region("json", 0, source.size)
-    parts = tuple(Part(member, home, check) for member in document.parts)
+    common = Check(limits=check.limits)  # what the parts together ask for is counted, whenever they are read
+    parts = tuple(Part(member, home, common) for member in document.parts)
     index = None
     sources: list[Source] = [home, *([source] if home.is_folder else [])]
     if document.index is not None:
@@ -152,7 +174,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
             opened = _open_member(home, document.index)
             sources.append(opened)
             own = Ledger()
-            index = read_aero(opened, check, own, in_set=True)
+            index = read_aero(opened, check, own, elsewhere=lambda: sum(part.stored for part in parts))
             ledger.members.append((opened, own))
     sources += [part.source for part in parts]
     tensors: TensorTable = ListTable([])
