@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from holdall import kernels
-from holdall.check import LIMIT, Check
+from holdall.check import Check
 from holdall.columns import furthest
 from holdall.compression import FrameError, expand, expand_proven
 from holdall.formats.aero import rules
@@ -327,12 +327,9 @@ def pieces(source: Source, chunk: Chunk, check: Check) -> Iterator[bytes | memor
 
 def _bounded(chunk: Chunk, check: Check) -> None:
     """Refuse a chunk that says it grows beyond what is reasonable."""
-    limits = check.limits
     if chunk.ulen > MAX_METADATA and chunk.fourcc != WTSH.decode():
         message = f"aero: {chunk.what}: {chunk.ulen} uncompressed bytes are above the {MAX_METADATA} of the format"
         check.fail(rules.ULEN, chunk.offset, message)
     check.limit("decompressed_bytes", chunk.ulen, chunk.offset, f"aero: {chunk.what}")
-    most = max(limits.decompression_floor, limits.decompression_ratio * chunk.length)
-    if chunk.compressed and chunk.ulen > most:
-        message = f"aero: {chunk.what}: {chunk.length} bytes would become {chunk.ulen}; {most} are allowed"
-        check.fail(LIMIT, chunk.offset, message, hint="pass Limits(decompression_ratio=...)")
+    if chunk.compressed:
+        check.limit_growth(chunk.length, chunk.ulen, chunk.offset, f"aero: {chunk.what}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from holdall.documents import msgpack
 from holdall.documents.base import DocumentError
 from holdall.formats.aero import rules
 from holdall.formats.aero.chunks import Chunk, Container, content
 from holdall.formats.aero.layout import ENTRY, HEADER, IHSH, IHSH_SIZE, PAGES, TOC
+from holdall.source import CHUNK
 
 if TYPE_CHECKING:
     from holdall.check import Check
@@ -77,32 +80,47 @@ def _covered(container: Container, chunk: Chunk, stored: Any, check: Check) -> l
     for what, (start, stop) in needed.items():
         if start < stop and not any(low <= start and stop <= high for low, high in merged):
             check.fail(rules.CONTROL, chunk.offset, f"aero: {chunk.what}: {what}, {start}..{stop}, is not covered")
-    table = container.chunks.table
-    starts, ends = table["chunk_offset"], table["chunk_offset"] + table["chunk_length"]
-    for low, high in merged:
-        inside = ((starts < high) & (ends > low) & (ends > starts)).nonzero()[0]
-        if inside.size:
-            other = container.chunks[int(inside[0])]
-            check.fail(rules.CONTROL, chunk.offset, f"aero: {chunk.what}: {low}..{high} covers bytes of {other.what}")
+    _outside_chunks(container, chunk, merged, check)
     return ranges
+
+
+def _outside_chunks(container: Container, chunk: Chunk, merged: list[list[int]], check: Check) -> None:
+    """No range has a byte of a chunk; both are in order and apart, so that only the next chunk can be in the way."""
+    table = container.chunks.table
+    rows = table["chunk_length"].nonzero()[0]
+    rows = rows[np.argsort(table["chunk_offset"][rows], kind="stable")]
+    starts = table["chunk_offset"][rows]
+    lows, highs = np.array(merged, np.uint64).T
+    following = np.searchsorted(starts + table["chunk_length"][rows], lows, side="right")
+    covers = np.append(starts, np.uint64(container.source.size))[following] < highs
+    if covers.any():
+        first = int(covers.argmax())
+        low, high = merged[first]
+        other = container.chunks[int(rows[following[first]])]
+        check.fail(rules.CONTROL, chunk.offset, f"aero: {chunk.what}: {low}..{high} covers bytes of {other.what}")
 
 
 def _digest_of_ranges(container: Container, ranges: list[tuple[int, int]]) -> bytes:
     """The BLAKE3 of the ranges in their order, the hash fields of the TOC taken as zeros."""
     from blake3 import blake3
 
-    source, header = container.source, container.header
-    first = header.toc_offset + TOC.size + ENTRY.offset_of("blake3")
     running = blake3()
     for start, stop in ranges:
-        data = bytearray(source.read(start, stop - start))
-        for row in range(len(container.chunks)):
-            at = first + row * ENTRY.size - start
-            if at + 32 >= 0 and at < len(data):
-                low, high = max(0, at), min(len(data), at + 32)
-                data[low:high] = bytes(high - low)
-        running.update(data)
+        for at in range(start, stop, CHUNK):
+            running.update(_without_hashes(container, at, min(stop, at + CHUNK)))
     return running.digest()
+
+
+def _without_hashes(container: Container, start: int, stop: int) -> bytearray:
+    """The bytes of a range, the hash fields in it taken as zeros."""
+    first = container.header.toc_offset + TOC.size + ENTRY.offset_of("blake3")
+    data = bytearray(container.source.read(start, stop - start))
+    rows = range(max(0, (start - first) // ENTRY.size), min(len(container.chunks), (stop - first) // ENTRY.size + 1))
+    for row in rows:  # the field of the first may begin before the range, that of the last behind it
+        at = first + row * ENTRY.size - start
+        low, high = max(0, at), max(0, min(len(data), at + 32))
+        data[low:high] = bytes(max(0, high - low))
+    return data
 
 
 def control_digest(control: bytes, entries: int) -> bytes:
