@@ -85,19 +85,21 @@ class Pages:
 class _Running:
     """One tap at work. A crc32 is kept for each stretch between late pieces, to be combined at the end."""
 
+    __slots__ = ("_digest", "_hash", "_next_late", "_runs", "lates", "start", "stop", "tap")
+
     def __init__(self, tap: Tap, lates: list[Late]) -> None:
         self.tap = tap
         self.start = tap.start
         self.stop = tap.stop if isinstance(tap.stop, int) else None  # None until the sink gets there
         self.lates = lates  # inside the range, in file order
-        self._hash = None if tap.kind == "crc32" else new_hash(tap.kind, _span(tap))
-        self._pages = None if tap.every is None else Pages(tap.kind, tap.every)
-        self._runs: list[tuple[int, int]] = [(0, 0)]  # crc and length of each stretch
+        self._hash: Hash | None = None  # of two kilobytes: from the first byte of the range until its last
+        self._digest: bytes | None = None
+        self._runs: list[tuple[int, int]] = [(0, 0)] if tap.kind == "crc32" else []  # crc and length of each stretch
         self._next_late = 0
 
     @property
     def by_reading_back(self) -> bool:
-        return bool(self.lates) and self._hash is not None
+        return bool(self.lates) and self.tap.kind != "crc32"
 
     def share(self, at: int, size: int) -> int:
         """How many of ``size`` bytes from ``at`` on are to be digested."""
@@ -111,12 +113,19 @@ class _Running:
         if low >= high or self.by_reading_back:
             return
         window = data[low - at : high - at]
-        if self._pages is not None:
-            self._pages.update(window)
-        elif self._hash is not None:
-            self._hash.update(window)
-        else:
+        if self.tap.kind == "crc32":
             self._feed_crc(low, window)
+            return
+        if self._hash is None:
+            self._hash = self._fresh()
+        self._hash.update(window)
+        if high == self.stop:
+            self._digest, self._hash = self._hash.digest(), None
+
+    def _fresh(self) -> Hash:
+        """A hash that has seen nothing."""
+        kind, every = self.tap.kind, self.tap.every
+        return new_hash(kind, _span(self.tap)) if every is None else Pages(kind, every)
 
     def _feed_crc(self, at: int, window: memoryview) -> None:
         from isal.isal_zlib import crc32
@@ -139,14 +148,12 @@ class _Running:
         """The digest, once the range has passed and every late piece in it is made."""
         assert self.stop is not None
         if self.by_reading_back:
-            digest = new_hash(self.tap.kind) if self.tap.every is None else Pages(self.tap.kind, self.tap.every)
+            digest = self._fresh()
             for chunk in read_back(self.start, self.stop):
                 digest.update(chunk)
             return digest.digest()
-        if self._pages is not None:
-            return self._pages.digest()
-        if self._hash is not None:
-            return self._hash.digest()
+        if self.tap.kind != "crc32":
+            return self._digest if self._digest is not None else (self._hash or self._fresh()).digest()
         from isal.isal_zlib import crc32
 
         total, _ = self._runs[0]
