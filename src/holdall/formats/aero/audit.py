@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +23,9 @@ from holdall.plan import Tap
 if TYPE_CHECKING:
     from holdall.format import Tick
 
-__all__ = ["Damage", "Survey", "audit", "survey"]
+__all__ = ["Damage", "audit", "hashed_ranges", "survey"]
+
+Hashed = dict[int, tuple[int, int]]  # where the bytes of a tensor begin and end, by its row
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +39,16 @@ class Damage:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What the hashes of the weights say."""
-
-    damaged: list[Damage]
-
-
 def audit(model: Model, check: Check, tick: Tick) -> None:
     """Prove every hash that the structure did not need."""
     native = model.native
     assert isinstance(native, AeroNative)
     table = model.tensors if isinstance(model.tensors, AeroTable) else None
     pages = _pages(native, check)
-    for damage in survey(native, table, pages, tick).damaged:
+    hashed: Hashed = {}
+    with check.scope():
+        hashed = hashed_ranges(native, table, check)
+    for damage in survey(native, table, hashed, pages, tick):
         check.note(damage.rule, damage.start, damage.message)
     for chunk in native.extras:
         with check.scope():
@@ -74,8 +74,24 @@ def _pages(native: AeroNative, check: Check) -> dict[str, Pages]:
     return found
 
 
-def survey(native: AeroNative, table: AeroTable | None, pages: dict[str, Pages], tick: Tick) -> Survey:
-    """One pass over all shards: which shards, pages and tensors are not what was hashed."""
+def hashed_ranges(native: AeroNative, table: AeroTable | None, check: Check) -> Hashed:
+    """Where the tensors are that have hashes, by row. Those of the same bytes have one range."""
+    if table is None:
+        return {}
+    rows = (table.tidx.hashed & table.present).nonzero()[0]
+    starts = table.offsets[rows]
+    ranges = zip(starts.tolist(), (starts + table.tidx.stored[rows]).tolist(), strict=True)
+    found = dict(zip(rows.tolist(), ranges, strict=True))
+    size, total = native.container.source.size, sum(stop - start for start, stop in set(found.values()))
+    if total > size:  # they share bytes, which is allowed
+        check.limit_passes(total - size, size, "aero: passes over tensors that have hashes")
+    return found
+
+
+def survey(
+    native: AeroNative, table: AeroTable | None, hashed: Hashed, pages: dict[str, Pages], tick: Tick
+) -> Iterator[Damage]:
+    """One pass over all shards: which shards, pages and ``hashed`` tensors are not what was hashed."""
     taps: list[Tap] = []
     shards = native.chunks.all(WTSH)
     for shard in shards:
@@ -83,21 +99,24 @@ def survey(native: AeroNative, table: AeroTable | None, pages: dict[str, Pages],
         taps.append(Tap(f"shard {shard.index}", "blake3", shard.offset, stop))
         if shard.name in pages and shard.length:
             taps.append(Tap(f"pages {shard.index}", "blake3", shard.offset, stop, every=pages[shard.name].page_size))
-    rows: list[int] = [] if table is None else (table.tidx.hashed & table.present).nonzero()[0].tolist()
-    if table is not None:
-        starts, sizes = table.offsets, table.tidx.stored
-        taps += [Tap(f"tensor {r}", "blake3", int(starts[r]), int(starts[r]) + int(sizes[r])) for r in rows]
+    taps += [Tap(_tensor_tap(each), "blake3", *each) for each in sorted(set(hashed.values()))]
     found = digest_ranges(native.container.source, taps, tick)
     hit = _Tensors(table)
-    damaged: list[Damage] = []
     for shard in shards:
         if found[f"shard {shard.index}"] != shard.blake3:
-            damaged.append(_damaged_shard(shard, found[f"shard {shard.index}"]))
+            yield _damaged_shard(shard, found[f"shard {shard.index}"])
         if f"pages {shard.index}" in found:
-            damaged += _damaged_pages(pages[shard.name], found[f"pages {shard.index}"], hit)
-    if table is not None:
-        damaged += [damage for row in rows if (damage := _damaged_tensor(table, row, found[f"tensor {row}"]))]
-    return Survey(damaged)
+            yield from _damaged_pages(pages[shard.name], found[f"pages {shard.index}"], hit)
+    for row, each in hashed.items():
+        assert table is not None, "no table has no rows"
+        damage = _damaged_tensor(table, row, found[_tensor_tap(each)])
+        if damage is not None:
+            yield damage
+
+
+def _tensor_tap(range_: tuple[int, int]) -> str:
+    """What the digest of a tensor's bytes is called while it is taken."""
+    return f"tensor {range_[0]} {range_[1]}"
 
 
 def _damaged_shard(shard: Chunk, found: bytes) -> Damage:
@@ -105,17 +124,15 @@ def _damaged_shard(shard: Chunk, found: bytes) -> Damage:
     return Damage(rules.HASH_WEIGHTS, shard.offset, shard.length, shard.blake3, message)
 
 
-def _damaged_pages(pages: Pages, found: bytes, hit: _Tensors) -> list[Damage]:
+def _damaged_pages(pages: Pages, found: bytes, hit: _Tensors) -> Iterator[Damage]:
     shard, size = pages.shard, pages.page_size
     wrong = np.frombuffer(found, "V32") != np.frombuffer(pages.digests, "V32")
-    damaged = []
     for number in wrong.nonzero()[0].tolist():
         start = shard.offset + number * size
         length = min(size, shard.offset + shard.length - start)
         names = hit.between(start, start + length)
         message = f"aero: page {number} of {shard.name!r} is damaged ({length} bytes); it holds {names}"
-        damaged.append(Damage(rules.PAGE, start, length, pages.digests[32 * number : 32 * number + 32], message))
-    return damaged
+        yield Damage(rules.PAGE, start, length, pages.digests[32 * number : 32 * number + 32], message)
 
 
 def _damaged_tensor(table: AeroTable, row: int, found: bytes) -> Damage | None:
@@ -131,24 +148,26 @@ class _Tensors:
     """Which tensors have bytes in a range of the file."""
 
     def __init__(self, table: AeroTable | None) -> None:
-        self._names: list[str] = []
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._table = table
+
+    @cached_property
+    def _sorted(self) -> tuple[list[int], list[int], list[int]]:
+        """Rows of tensors that have bytes, by their place; where each begins; where all up to it have ended."""
+        table = self._table
         if table is None:
-            return
+            return [], [], []
         used = (table.present & (table.tidx.stored > 0)).nonzero()[0]
         order = used[np.argsort(table.offsets[used], kind="stable")]
-        ends = table.offsets[order] + table.tidx.stored[order]
-        self._names = [table.names[row] for row in order.tolist()]
-        self._starts = table.offsets[order].tolist()
-        self._ends = np.maximum.accumulate(ends).tolist() if len(ends) else []
+        ends = np.maximum.accumulate(table.offsets[order] + table.tidx.stored[order])
+        return order.tolist(), table.offsets[order].tolist(), ends.tolist()
 
     def between(self, start: int, stop: int) -> str:
-        names = self._names[bisect_right(self._ends, start) : bisect_left(self._starts, stop)]
-        if not names:
+        rows, starts, ends = self._sorted
+        first, last = bisect_right(ends, start), bisect_left(starts, stop)
+        if first >= last or self._table is None:
             return "no tensor"
-        shown = ", ".join(repr(name) for name in names[:8])
-        return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more tensors"
+        shown = ", ".join(repr(self._table.names[row]) for row in rows[first : min(last, first + 8)])
+        return shown if last - first <= 8 else f"{shown} and {last - first - 8} more tensors"
 
 
 def _extra(native: AeroNative, chunk: Chunk, check: Check) -> None:

@@ -6,7 +6,7 @@ from holdall.check import Check
 from holdall.errors import FormatError
 from holdall.format import Patch, Tick
 from holdall.formats.aero import rules
-from holdall.formats.aero.audit import Damage, survey
+from holdall.formats.aero.audit import Damage, hashed_ranges, survey
 from holdall.formats.aero.chunks import Chunk, content, pieces
 from holdall.formats.aero.integrity import Pages, check_control, read_pages
 from holdall.formats.aero.layout import PHSH, TIDX, WTSH
@@ -32,7 +32,8 @@ def patches(model: Model, copy: Model, tick: Tick) -> list[Patch]:
     table = model.tensors if isinstance(model.tensors, AeroTable) else None
     damaged_index = any(patch.start == chunk.offset for patch in found for chunk in native.chunks.all(TIDX))
     pages = _pages(native, other, {patch.start for patch in found})
-    damages = survey(native, None if damaged_index else table, pages, tick).damaged
+    table = None if damaged_index else table
+    damages = list(survey(native, table, hashed_ranges(native, table, Check()), pages, tick))
     return found + [_weights_patch(damage, native, other) for damage in _smallest(damages, native)]
 
 
