@@ -180,6 +180,14 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     text = b'{"a":[' + b"[]," * (many // 3) + b"1]}"
     meta = (b"MJSN", b"meta.json", 1, zstd(text), len(text), blake3(text).digest())
     yield Attack("JSON of millions of lists", aero(tidx_entry(), chunks=[meta]), "full")
+    row = msgspec.msgpack.encode(tidx_entry())
+    same = b"\x81\xa7tensors\xdd" + (many // len(row)).to_bytes(4, "big") + row * (many // len(row))
+    index = (b"TIDX", b"tensors", 5, zstd(same), len(same), blake3(same).digest())
+    yield Attack("an index of the same tensor again and again", aero(chunks=[index]))
+    zeros = 20 << 20
+    large = (1, _zstd_zeros(zeros), zeros, blake3(bytes(zeros)).digest())
+    extras = [(b"XTRA", b"%d" % number, *large) for number in range(40)]
+    yield Attack("many chunks that grow", aero(tidx_entry(), chunks=extras), "full")
     small = zstd(b"\x81\xa7tensors\x90")
     digest = blake3(b"\x81\xa7tensors\x90").digest()
     yield Attack("two frames", aero(chunks=[(b"TIDX", b"tensors", 5, small + small, 10, digest)]))
