@@ -1,4 +1,4 @@
-"""Files that were built by hand, and what was wrong with reading them: numbers too long to print, work done over again."""
+"""Files that were built by hand, and what was wrong with reading them: long numbers, work done over again."""
 
 from __future__ import annotations
 
