@@ -6,8 +6,9 @@ import json
 import re
 from dataclasses import dataclass
 
-__all__ = ["DocumentError", "Duplicate", "member_path"]
+__all__ = ["DocumentError", "Duplicate", "inner_path", "member_path"]
 
+_LONG = 200  # characters of a path that is kept
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -26,7 +27,7 @@ class DocumentError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A key that an object has twice: its path, and the byte at which it comes again."""
+    """A key that an object has twice: its path, shortened where it is long, and the byte at which it comes again."""
 
     path: str
     offset: int
@@ -39,3 +40,15 @@ def member_path(key: str) -> str:
     ('.hidden_size', '["a.b"]')
     """
     return f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def inner_path(path: str, step: str) -> str:
+    """The path of what is one step inside ``path``. One that is long ends in dots, and does not grow any more.
+
+    >>> inner_path("$.a", ".b"), len(inner_path("$", "." + "a" * 1000))
+    ('$.a.b', 203)
+    """
+    if len(path) > _LONG:
+        return path
+    whole = path + step
+    return whole if len(whole) <= _LONG else whole[:_LONG] + "..."

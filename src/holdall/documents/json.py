@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdall.documents.base import DocumentError, Duplicate, member_path
+from holdall.documents.base import DocumentError, Duplicate, inner_path, member_path
 from holdall.kernels import json_reference as tokens
 from holdall.kernels.json_reference import ARRAY, ESCAPED, KEY, KIND, OBJECT, STRING
 
@@ -34,6 +34,7 @@ DEPTH = 128
 DIGITS = 4300  # of an integer; making longer ones takes quadratic time, and Python itself refuses them
 
 _STEP = re.compile(r'\.([^.\["]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
+_ROWS = 4096  # tokens at a time
 _CONSTANTS = {tokens.TRUE: True, tokens.FALSE: False, tokens.NULL: None}
 
 
@@ -58,6 +59,11 @@ class Tape:
         """Kind (with its flags), start, end and link of one token."""
         kind, start, end, link = self.table[index].tolist()
         return kind, start, end, link
+
+    def rows(self) -> Iterator[list[int]]:
+        """Kind, start, end and link of every token, as numbers of Python for some of them at a time."""
+        for at in range(0, len(self), _ROWS):
+            yield from self.table[at : at + _ROWS].tolist()
 
     def kind(self, index: int) -> int:
         """What the token is."""
@@ -203,22 +209,23 @@ def _build_carefully(tape: Tape) -> tuple[Any, list[Duplicate]]:
     duplicates: list[Duplicate] = []
     top: list[Any] = []
     open_: list[tuple[Any, int]] = [(top, len(tape))]  # containers around the token, and where each ends
-    steps: list[str] = []  # from each of them to the next
+    paths = [""]  # of each of them
     key = ""
-    for index, (kind, start, end, link) in enumerate(tape.table.tolist()):
+    for index, (kind, start, end, link) in enumerate(tape.rows()):
         while open_[-1][1] <= index:
             open_.pop()
-            steps.pop()
+            paths.pop()
         inside = open_[-1][0]
         if kind & KIND == KEY:
             key = _unescape(tape.data, kind, start, end)
             if key in inside:
-                duplicates.append(Duplicate(f"${''.join(steps[1:])}{member_path(key)}", start - 1))
+                duplicates.append(Duplicate(inner_path(paths[-1], member_path(key)), start - 1))
             continue
         value = _value(tape, index, kind, start, end)
         if kind & KIND in (OBJECT, ARRAY):
+            step = member_path(key) if isinstance(inside, dict) else f"[{len(inside)}]"
+            paths.append(inner_path(paths[-1], step) if inside is not top else "$")
             open_.append((value, link))
-            steps.append(member_path(key) if isinstance(inside, dict) else f"[{len(inside)}]")
         if isinstance(inside, dict):
             inside[key] = value
         else:
