@@ -14,7 +14,7 @@ so code after a scope must use nothing computed inside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -215,14 +215,25 @@ class Check:
             self._documents += size
             self.limit("document_bytes", self._documents, at, what)
 
-    def limit_index(self, size: int, file_size: int, at: int | None, what: str) -> None:
-        """The same for an index that becomes columns, which takes less room than the values of a document."""
-        if size > file_size * _INDEX_SHARE:
+    def limit_index(self, size: int, file_size: int, at: int | None, what: str, elsewhere: Iterable[int] = ()) -> None:
+        """The same for an index that becomes columns, which takes less room than the values of a document.
+
+        ``elsewhere`` are the bytes of other files that it speaks of, asked for only where they are needed.
+        """
+        room = self.limits.document_bytes * _INDEX_ROOM
+        if size <= file_size * _INDEX_SHARE:
+            return
+        if self._indexes + size <= room:
             self._indexes += size
-            room = self.limits.document_bytes * _INDEX_ROOM
-            if self._indexes > room:
-                message = f"{what}: {figure(self._indexes)} bytes of files of {file_size}; {room} are allowed"
-                self.fail(LIMIT, at, message, hint="pass Limits(document_bytes=...)")
+            return
+        for each in elsewhere:
+            file_size += each
+            if size <= file_size * _INDEX_SHARE:
+                return
+        message = (
+            f"{what}: {figure(size)} bytes of {file_size} stored ones; {room} are allowed for all that grow so much"
+        )
+        self.fail(LIMIT, at, message, hint="pass Limits(document_bytes=...)")
 
     def limit_growth(self, stored: int, size: int, at: int | None, what: str) -> None:
         """Refuse ``stored`` bytes that become ``size`` when they, and all before them, grow beyond ratio and floor."""

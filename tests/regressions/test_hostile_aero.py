@@ -248,3 +248,14 @@ def test_shards_are_found_without_going_through_all_of_them(tmp_path: Path) -> N
     shards = member("part-000.aero", part, shards=list(range(count)))
     aeroset(tmp_path, part, shards, global_tidx=member("g.aero", index))
     assert cost_of(lambda: holdall.verify(tmp_path, level="strict")).seconds < SECONDS / 2
+
+
+def test_shard_numbers_are_below_two_to_the_32(tmp_path: Path) -> None:
+    """25,000 multiples of 2^61-1, which all have the hash 0, took 7.5 seconds."""
+    part = aero(tidx_entry())
+    numbers = [number * ((1 << 61) - 1) for number in range(8000)]
+    aeroset(tmp_path, part, member("part-000.aero", part, shards=numbers))
+    cost = cost_of(lambda: holdall.verify(tmp_path))
+    with pytest.raises(FormatError, match="not a list of numbers from 0 to 4294967295"):
+        holdall.open(tmp_path)
+    assert cost.seconds < SECONDS / 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -110,8 +110,8 @@ class AeroTable(ColumnTable):
         )
 
 
-def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Callable[[], int] | None = None) -> Model:
-    """The model in ``source``. That of the index of a set is told how many bytes the parts have ``elsewhere``."""
+def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Iterable[int] | None = None) -> Model:
+    """The model in ``source``. The index of a set is told of the bytes ``elsewhere``: those of each part."""
     container = open_container(source, check, ledger)
     tensors: TensorTable = ListTable([])
     _own_metadata(container, ledger)
@@ -135,15 +135,13 @@ def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Callable[[]
     )
 
 
-def _tensors(container: Container, check: Check, ledger: Ledger, elsewhere: Callable[[], int] | None) -> AeroTable:
+def _tensors(container: Container, check: Check, ledger: Ledger, elsewhere: Iterable[int] | None) -> AeroTable:
     chunk = container.chunks.first(TIDX)
     if chunk is None:
         check.fail(rules.INDEX, container.header.toc_offset, "aero: there is no TIDX chunk, so no tensor can be found")
     if chunk.compressed:
         size = container.source.size
-        if elsewhere is not None and chunk.ulen > check.limits.document_bytes:  # a smaller one passes without them
-            size += elsewhere()
-        check.limit_index(chunk.ulen, size, chunk.offset, "aero: TIDX, expanded")
+        check.limit_index(chunk.ulen, size, chunk.offset, "aero: TIDX, expanded", elsewhere or ())
     index = read_index(content(container.source, chunk, check), chunk, check)
     if check.collecting:
         index.check_values()

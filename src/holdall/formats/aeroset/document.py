@@ -18,6 +18,7 @@ __all__ = ["Member", "SetDocument", "read_document"]
 VERSIONS = ((0, 1), (0, 2))
 SUFFIX = ".aeroset.json"
 MAX_BYTES = 256 << 20
+MAX_SHARDS = 1 << 32  # numbers above it could all have one hash, and take quadratic time
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -117,7 +118,7 @@ def _member(stored: Any, path: str, fail: Any, *, part: bool) -> Member:
     shards: tuple[int, ...] = ()
     if part:
         numbers = stored.get("shards")
-        if not isinstance(numbers, list) or any(type(number) is not int or number < 0 for number in numbers):
-            fail(f"{path}.shards", f"the shards of {name!r} are not a list of numbers")
+        if not isinstance(numbers, list) or any(type(n) is not int or not 0 <= n < MAX_SHARDS for n in numbers):
+            fail(f"{path}.shards", f"the shards of {name!r} are not a list of numbers from 0 to {MAX_SHARDS - 1}")
         shards = tuple(numbers)
     return Member(name, digest.lower(), size, shards)

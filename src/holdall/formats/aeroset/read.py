@@ -174,7 +174,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
             opened = _open_member(home, document.index)
             sources.append(opened)
             own = Ledger()
-            index = read_aero(opened, check, own, elsewhere=lambda: sum(part.stored for part in parts))
+            index = read_aero(opened, check, own, elsewhere=(part.stored for part in parts))
             ledger.members.append((opened, own))
     sources += [part.source for part in parts]
     tensors: TensorTable = ListTable([])
