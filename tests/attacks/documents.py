@@ -222,6 +222,12 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     document = ("__metadata__.npy", npy(f"({len(text)},)", "'|u1'", text))
     yield Attack("metadata of millions of lists", npz(("w.npy", npy()), document, deflate=True))
     yield Attack("a zip in a zip", npz(("w.npy", _zip_zeros("w.npy", size)), deflate=True))
+    zeros = npy(f"({size >> 3},)", "'|u1'", bytes(size >> 3))
+    yield Attack("many arrays of zeros", npz(*((f"{row}.npy", zeros) for row in range(8)), deflate=True))
+    header = npy("(1,)", "[('a', '<f4', (" + "1," * 30_000 + "))]", bytes(4))
+    yield Attack("many headers", npz(*((f"{row}.npy", header) for row in range(100)), deflate=True))
+    yield Attack("a header of a megabyte", npy("(1,)", "[('a', '<f4', (" + "1," * 500_000 + "))]", bytes(4)))
+    yield Attack("a header of many keys", npy("(1,)", "{" + "".join(f"'{key}':1," for key in range(6000)) + "}"))
 
 
 def _deflated(name: str, data: bytes) -> bytes:
@@ -242,6 +248,29 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     yield Attack("a pickle of millions of dicts", npz(("archive/data.pkl", dicts), deflate=True))
     memo = b"\x80\x02X\x64\0\0\0" + b"a" * 100 + b"q\0" + b"h\0\x86q\0".replace(b"\x86", b"h\0\x86") * 60 + b"."
     yield Attack("a memo that doubles sixty times", checkpoint(memo))
+    yield from _remembered()
+
+
+def _remembered() -> Iterator[Attack]:
+    """Values that are remembered, and then called with, set or used again and again for a few bytes."""
+    pairs, long = b"](" + b"K\0N\x86" * 10_000 + b"e\x85", b"X" + pack("<I", 100_000) + b"a" * 100_000
+    functions = {
+        "pairs": (b"ccollections\nOrderedDict\n", pairs),
+        "text": (b"c_codecs\nencode\n", long + b"X\6\0\0\0latin1\x86"),
+        "a device": (b"ctorch\ndevice\n", long + b"\x85"),
+    }
+    for name, (function, arguments) in functions.items():
+        calls = b"q\0" + arguments + b"q\x0100(" + b"h\0h\1R" * 4000 + b"1}."
+        yield Attack(f"{name} again", checkpoint(b"\x80\x02" + function + calls))
+    state = b"".join(b"X\4\0\0\0%04xN" % number for number in range(5000))
+    states = b"ccollections\nOrderedDict\n)R}(" + state + b"uq\x000" + b"h\0b" * 4000
+    yield Attack("a state again", checkpoint(b"\x80\x02" + states + b"."))
+    shape, strides = ("(" + what * 4096 + "t" for what in ("K\1", "K\0"))
+    uses = b"".join(b"M" + pack("<H", number) + b"h\0" for number in range(2500))
+    values = b"](" + b"N" * 200_000 + b"e"
+    for name, value in (("a tensor of 4096 dims", tensor(shape, strides)), ("a list of 200,000", values)):
+        data = b"\x80\x02" + value + b"q\x000}(" + uses + b"u."
+        yield Attack(f"{name} again", checkpoint(data, {"0": bytes(16)}))
 
 
 @BOMBS.on("embd")

@@ -12,7 +12,7 @@ from holdall.formats.torch.layout import OPAQUE_BYTES, STORAGES, TYPES
 
 __all__ = [
     "KINDS", "KNOWN", "Device", "Global", "Ordered", "Refused", "Size", "Storage", "TensorRef", "call", "is_key",
-    "storage_of",
+    "storage_of", "weight_of",
 ]  # fmt: skip
 
 _KEY = 1 << 60  # integers below this cannot be made to collide in a dict
@@ -124,6 +124,17 @@ def storage_of(pid: Any, at: int) -> Storage:
 def is_key(value: Any) -> bool:
     """Whether a dict may have the key ``value``."""
     return isinstance(value, str) or (type(value) is int and -_KEY < value < _KEY)
+
+
+def weight_of(arguments: Any) -> int:
+    """What a call goes through or copies, at most as many bytes as a pickle takes that does not repeat itself."""
+    weight = 0
+    for argument in arguments if type(arguments) is tuple else ():
+        if type(argument) is tuple or type(argument) is list:
+            weight += 2 * len(argument)
+        elif isinstance(argument, str):
+            weight += len(argument)
+    return weight
 
 
 def call(function: Any, arguments: Any, at: int) -> Any:

@@ -17,8 +17,15 @@ __all__ = ["KIND", "Content", "flatten"]
 
 KIND = "pickle"  # of metadata that is a value among the tensors, or in the attribute METADATA
 
-_FLOOR = 1 << 20
-_ENTRY = 512  # what an entry of metadata or a tensor weighs, where a plain value weighs 1 and a text its letters
+# What the content weighs, by what it takes in memory and time. A pickle may come to Limits.decompression_ratio for each
+# of its bytes, 64: so every value may stand in it once, however short, and what is long is used again many times.
+_FLOOR = 1 << 23
+_VALUE = 64  # a plain value, or a dim of a tensor
+_LETTER = 4  # of text and of names
+_ENTRY = 512  # an entry of metadata, or a container with tensors
+_TENSOR = 1280
+
+_PLAIN = frozenset({type(None), bool, int, float})
 
 
 class Content:
@@ -68,7 +75,6 @@ class _Walk:
         self._left = limits.decompression_ratio * size + _FLOOR
         if ahead is not None:
             self.content.ahead = ahead
-            self._left -= len(ahead) + sum(map(len, ahead.names))
         self._at = at
         self._check = check
         self._depth = limits.nesting
@@ -88,13 +94,14 @@ class _Walk:
         pairs: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in pairs:
             name = f"{prefix}{key}"
-            self._spend(_ENTRY + len(name), depth)
             if isinstance(value, TensorRef):
+                self._spend(_TENSOR + _VALUE * len(value.shape) + _LETTER * len(name), depth)
                 if name in self.content.tensors:
                     self._check.fail(rules.DUPLICATE, value.at, f"torch: two tensors would be called {name!r}")
                 self.content.tensors[name] = value
             elif isinstance(value, (dict, list, tuple)) and not self._plain_only(value, depth + 1):
                 self.content.flat = False
+                self._spend(_ENTRY + _LETTER * len(name), depth)
                 self.inside(Container(number, key, name + ".", value), depth + 1)
             else:
                 self.content.flat = False
@@ -107,12 +114,15 @@ class _Walk:
         for name, value in container.attributes.items():
             own = name == METADATA and isinstance(value, dict) and all(isinstance(key, str) for key in value)
             if own and not prefix:
-                self.content.entries += [Entry(key, self.plain(item, 1), KIND) for key, item in value.items()]
+                for key, item in value.items():
+                    self._spend(_ENTRY + _LETTER * len(key), 1)
+                    self.content.entries.append(Entry(key, self.plain(item, 1), KIND))
             else:
                 self.entry(prefix + name, value, 1, ATTRIBUTE)
 
     def entry(self, key: str, value: Any, depth: int, kind: str) -> None:
         """An entry of metadata; what is lost of its value is kept for whoever writes it again."""
+        self._spend(_ENTRY + _LETTER * len(key), depth)
         self._plainer = False
         plain = self.plain(value, depth)
         self.content.entries.append(Entry(key, plain, kind))
@@ -126,25 +136,27 @@ class _Walk:
         known = self._bare.get(id(value))
         if known is not None:
             return known
-        self._spend(1, depth)
+        self._spend(0, depth)
         self._bare[id(value)] = True  # a container inside itself: the depth says so later
         items = value.values() if isinstance(value, dict) else value
-        bare = all(self._plain_only(item, depth + 1) for item in items)
+        bare = all(type(item) in _PLAIN or self._plain_only(item, depth + 1) for item in items)
         self._bare[id(value)] = bare
         return bare
 
     def plain(self, value: Any, depth: int) -> Any:
-        """A copy of a value that holds no tensor."""
-        self._spend(1 + len(value) if isinstance(value, (str, bytes)) else 1, depth)
-        self._plainer = self._plainer or isinstance(value, (Device, Global, Ordered, Size))
-        if isinstance(value, Device):
-            return str(value)
-        if value is None or isinstance(value, (bool, int, float, str, bytes)):
+        """A copy of a value that holds no tensor; its container, or its entry, has paid for it but for the letters."""
+        if type(value) in _PLAIN:
             return value
+        self._plainer = self._plainer or isinstance(value, (Device, Global, Ordered, Size))
+        if isinstance(value, (str, bytes)):
+            self._spend(_LETTER * len(value), depth)
+            return str(value) if isinstance(value, Device) else value
         if isinstance(value, dict):
+            self._spend(2 * _VALUE * len(value), depth)
             return {self.plain(key, depth): self.plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            made = [self.plain(item, depth + 1) for item in value]
+            self._spend(_VALUE * len(value), depth)
+            made = [item if type(item) in _PLAIN else self.plain(item, depth + 1) for item in value]
             return made if isinstance(value, list) else tuple(made)
         if not isinstance(value, Global):
             what = "a storage" if isinstance(value, Storage) else f"a {type(value).__name__}"

@@ -1,8 +1,8 @@
 """A pickle machine that can make plain values and descriptions of tensors, and nothing else.
 
 No name in the pickle is imported and no function of the file's choosing is called: a global is looked up in the fixed
-list of :mod:`holdall.formats.torch.content`, and every other one is refused by name. Stack, memo, opcodes and the
-length of numbers are bounded, so that a small file cannot ask for much.
+list of :mod:`holdall.formats.torch.content`, and every other one is refused by name. Stack, memo, opcodes, the
+length of numbers and what calls go through are bounded, so that a small file cannot ask for much.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from holdall.formats.torch import rules
-from holdall.formats.torch.content import KNOWN, Ordered, Refused, call, is_key, storage_of
+from holdall.formats.torch.content import KNOWN, Ordered, Refused, call, is_key, storage_of, weight_of
 from holdall.formats.torch.front import Front, Memo
 from holdall.limits import Limits
 
 __all__ = ["Machine"]
 
 _STACK = 1 << 20  # values that wait; writers put a thousand items into a container at a time
+_CALLS = 1 << 18  # what calls may always go through; beyond it, as much as the pickle has bytes
 _LONG = 64  # bytes of an integer: printing longer ones takes long
 _NEVER = {
     ord(sign): word
@@ -36,6 +37,7 @@ class Machine:
     def __init__(self, data: bytes, limits: Limits) -> None:
         self.data = data
         self.made = 0  # opcodes so far
+        self._calls = len(data) + _CALLS  # what calls may still go through
         self._memo_cap = limits.metadata_entries
         self._opcodes = 8 * limits.metadata_entries
         self._stack: list[Any] = []
@@ -263,14 +265,22 @@ class Machine:
             raise Refused(rules.GLOBAL, at, message)
         self._stack.append(known)
 
+    def _pay(self, weight: int, at: int) -> None:
+        """Count what a call goes through: what is remembered can be gone through again for a few bytes."""
+        self._calls -= weight
+        if self._calls < 0:
+            raise Refused(rules.SIZE, at, "calls go through what the pickle remembers again and again")
+
     def _reduce(self, at: int) -> int:
         arguments, function = self._stack.pop(), self._stack.pop()
+        self._pay(weight_of(arguments), at - 1)
         self._stack.append(call(function, arguments, at - 1))
         return at
 
     def _build(self, at: int) -> int:
         """Attributes of an OrderedDict, such as the _metadata of a state dict: kept beside it, set on nothing."""
         state, target = self._stack.pop(), self._stack[-1]
+        self._pay(2 * len(state) if type(state) is dict else 0, at - 1)
         if type(target) is not Ordered or type(state) is not dict or not all(type(key) is str for key in state):
             raise Refused(rules.CALL, at - 1, f"the state of a {type(target).__name__} is set")
         target.attributes.update(state)

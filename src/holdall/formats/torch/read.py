@@ -10,7 +10,7 @@ import numpy as np
 
 from holdall.check import Check
 from holdall.formats.torch import legacy, rules
-from holdall.formats.torch.content import Refused, TensorRef
+from holdall.formats.torch.content import Refused, Storage, TensorRef
 from holdall.formats.torch.flatten import Content, flatten
 from holdall.formats.torch.front import Forgotten, Front, find_front
 from holdall.formats.torch.keys import numbers_of
@@ -59,7 +59,8 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     base = int(archive.starts[row])
     check.limit("index_bytes", pickle.size, base, "torch: bytes of data.pkl")
     if isinstance(pickle, Inflated):
-        check.limit_document(pickle.size, source.size, base, "torch: bytes of data.pkl, inflated")
+        # Twice: a byte of a pickle takes longer than one of other documents.
+        check.limit_document(2 * pickle.size, source.size, base, "torch: bytes of data.pkl, inflated, twice")
     content = run(read_part(pickle, 0, pickle.size), base, check)
     swapped = _swapped(archive, root, check)
     storages = _ZipStorages(archive, root, base, check)
@@ -78,7 +79,8 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
 def run(data: bytes, base: int, check: Check) -> Content:
     """The content of the one pickle in ``data``."""
     front = find_front(data, check.limits)
-    found = None if front is None else _after(front, data, base, check)
+    # What follows the front may have to be run twice: not worth it where that is most of the pickle.
+    found = None if front is None or front.at < len(data) // 2 else _after(front, data, base, check)
     if found is not None:
         return found
     machine = Machine(data, check.limits)
@@ -137,6 +139,7 @@ class _ZipStorages(Storages):
         self._lead = lead
         self._base = base
         self._check = check
+        self._placed: dict[Storage, Place] = {}  # those that were asked for, and are as said
 
     def rows(self, refs: Refs) -> NDArray[np.intp]:
         """The row of each storage: by number where all keys are, else by name."""
@@ -161,6 +164,9 @@ class _ZipStorages(Storages):
     def place(self, ref: TensorRef) -> Place:
         """Where the storage of ``ref`` is."""
         storage, archive = ref.storage, self._archive
+        placed = self._placed.get(storage)
+        if placed is not None:
+            return placed
         row = self._row(storage.key)
         if row is None:
             self._check.fail(rules.STORAGE, self._base + ref.at, f"torch: there is no storage {storage.key!r}")
@@ -168,7 +174,8 @@ class _ZipStorages(Storages):
         if archive.sizes[row] != needed:
             message = f"torch: storage {storage.key!r} has {archive.sizes[row]} bytes, the pickle says {needed}"
             self._check.fail(rules.STORAGE_SIZE, int(archive.starts[row]), message)
-        return Place(archive.payload(row), int(archive.starts[row]))
+        placed = self._placed[storage] = Place(archive.payload(row), int(archive.starts[row]))
+        return placed
 
 
 def _own(archive: Archive, ledger: Ledger, inside: NDArray[np.bool_]) -> None:
