@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from math import prod
@@ -24,6 +25,7 @@ __all__ = ["file_names", "npy_plan", "npy_type", "parse_slice", "plan_bytes", "r
 
 _BLOCK = 1 << 20  # elements that are decoded or cast at a time
 _INTEGER = "-?[0-9]{1,19}"
+_RANK = 64  # of a numpy array
 _LONGEST = 120  # characters of a file name, the suffix not counted
 
 
@@ -54,6 +56,8 @@ def npy_plan(
         what = cast or tensor.dtype
         raise ContentError(f"tensor {tensor.name!r}: .npy cannot express {what}; cast to f32, or take the stored bytes")
     _payload(tensor)
+    if len(tensor.shape) > _RANK:
+        raise UnsupportedError(f"tensor {tensor.name!r} has {len(tensor.shape)} dims, numpy at most {_RANK}")
     taken = tensor if key is None else _sliced(tensor, key)
     if cast is not None:
         plain = taken if isinstance(taken.dtype, DType) else dequantized(taken)
@@ -123,14 +127,15 @@ def file_names(names: Iterable[str]) -> list[str]:
     ['layer.0.w', '%2E.%2Fetc%2Fpasswd', 'W', 'w~2', '%']
     """
     taken: set[str] = set()
+    numbers: Counter[str] = Counter()  # that have been given to names of the same beginning
     result = []
     for name in names:
         safe = re.sub(r"[^A-Za-z0-9._-]|^[.-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode("utf-8", "replace")),
                       name)[:_LONGEST] or "%"  # fmt: skip
-        unique, number = safe, 1
+        unique = safe
         while unique.lower() in taken:
-            number += 1
-            unique = f"{safe}~{number}"
+            numbers[safe.lower()] += 1
+            unique = f"{safe}~{numbers[safe.lower()] + 1}"
         taken.add(unique.lower())
         result.append(unique)
     return result

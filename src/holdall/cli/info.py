@@ -13,6 +13,7 @@ from holdall.cli.text import (
     brief,
     clean,
     count_text,
+    json_count,
     percent,
     plain,
     plural,
@@ -98,17 +99,23 @@ def _content(model: Model, size: int) -> dict[str, Any]:
         "size": size,
         "files": len(_files(model)),
         "tensors": len(model.tensors),
-        "parameters": sum(total.elements for total in totals.values()),
-        "nbytes": sum(total.nbytes for total in totals.values()),
+        "parameters": json_count(sum(total.elements for total in totals.values())),
+        "nbytes": json_count(sum(total.nbytes for total in totals.values())),
         "dtypes": [
-            {"dtype": name, "tensors": t.tensors, "parameters": t.elements, "nbytes": t.nbytes}
+            {
+                "dtype": name,
+                "tensors": t.tensors,
+                "parameters": json_count(t.elements),
+                "nbytes": json_count(t.nbytes),
+            }
             for name, t in totals.items()
         ],
         "sizevars": dict(model.sizevars),
         "metadata": {key: plain(value) for key, value in model.metadata.items()},
         "assets": {name: _asset_size(model, name) for name in model.assets},
         "largest": [
-            {"name": t.name, "dtype": str(t.dtype), "shape": list(t.shape), "nbytes": t.nbytes} for t in largest
+            {"name": t.name, "dtype": str(t.dtype), "shape": list(t.shape), "nbytes": json_count(t.nbytes)}
+            for t in largest
         ],
     }
 
@@ -153,7 +160,7 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
             ("size", _size_line(_size(seen, model, cut), len(_files(model)))),
             *([] if cut is None else _cut_lines(cut)),
             ("tensors", f"{len(model.tensors):,} holding {size_text(nbytes)}"),
-            ("parameters", f"{count_text(parameters)} ({parameters:,})" if parameters >= 1000 else str(parameters)),
+            ("parameters", count_text(parameters) + (f" ({parameters:,})" if 1000 <= parameters < 1 << 64 else "")),
         ]
     )
     if totals:

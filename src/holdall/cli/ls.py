@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdall.check import figure
 from holdall.cli.options import FILE, Reading, each_file, reading
 from holdall.cli.output import emit, emit_json_lines, table
-from holdall.cli.text import count_text, plural, shape_text, shorten, size_text
+from holdall.cli.text import count_text, json_count, plural, shape_text, shorten, size_text
 from holdall.errors import MissingError
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def _facts(tensor: Tensor, several: bool) -> dict[str, Any]:
         "name": tensor.name,
         "dtype": str(tensor.dtype),
         "shape": list(tensor.shape),
-        "nbytes": tensor.nbytes,
+        "nbytes": json_count(tensor.nbytes),
         "offset": tensor.offset,
-        "elements": tensor.count,
+        "elements": json_count(tensor.count),
         "has_data": tensor.has_data,
     }
     if several:
@@ -99,8 +100,8 @@ def _table(tensors: list[Tensor], long: bool) -> None:
         table(("name", "dtype", "shape", "bytes", "offset"), rows, right=("bytes", "offset"))
         return
     rows_long = (
-        (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape), str(t.count),
-         str(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else str(t.offset),
+        (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape), figure(t.count),
+         figure(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else str(t.offset),
          "-" if t.offset is None else str(t.offset + t.nbytes))
         for t in tensors
     )  # fmt: skip

@@ -6,10 +6,22 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-__all__ = ["brief", "clean", "count_text", "file_text", "percent", "plain", "plural", "shape_text", "shorten"]
+__all__ = [
+    "brief",
+    "clean",
+    "count_text",
+    "file_text",
+    "json_count",
+    "percent",
+    "plain",
+    "plural",
+    "shape_text",
+    "shorten",
+]
 __all__ += ["size_text", "value_text"]
 
 _WORD = 200  # letters of a word in a message
+_PRINTED = 1000  # bits of a number that is printed with all its digits
 
 
 def file_text(path: str) -> str:
@@ -76,9 +88,20 @@ def count_text(count: int) -> str:
     return _scaled(count, ("", "k", "M", "B", "T"), "")
 
 
+def json_count(count: int) -> int | None:
+    """A number for JSON; None for one of thousands of digits, as declared shapes can come to.
+
+    >>> json_count(2**70), json_count(2**20000)
+    (1180591620717411303424, None)
+    """
+    return count if count.bit_length() <= _PRINTED else None
+
+
 def _scaled(count: int, units: Sequence[str], gap: str) -> str:
     if count < 1000:
         return f"{count}{gap}{units[0]}"
+    if count.bit_length() > _PRINTED:
+        return f"about 2^{count.bit_length() - 1}{gap}{units[0]}"
     unit = 0
     value: float = count
     while value >= 999.5 and unit < len(units) - 1:

@@ -92,12 +92,12 @@ class Gguf(Format):
     def facet(self, name: str, model: Model) -> Any:
         """The vocabulary."""
         tokens = model.metadata.get("tokenizer.ggml.tokens") if name == "vocab" else None
-        if not isinstance(tokens, list):
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             return None
         from holdall.vocab import Vocab
 
         ids = {name: model.metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
-        return Vocab(tokens, {name: id for name, id in ids.items() if isinstance(id, int)})
+        return Vocab(tokens, {name: id for name, id in ids.items() if isinstance(id, int) and 0 <= id < 1 << 32})
 
 
 FORMAT = Gguf()

@@ -30,6 +30,7 @@ from holdall.tensor import Tensor
 __all__ = ["metadata_breach", "name_breach", "plan"]
 
 VERSION = 3
+_UNASKED = 1 << 16  # the largest alignment that is taken from a file
 _MAX_ALIGNMENT = 1 << 31  # the largest power of two that the key can state
 
 
@@ -83,6 +84,11 @@ def _entries(model: Model, asked: str | int) -> list[Entry]:
         if wrong:
             raise ContentError(f"gguf: {wrong}")
     if str(asked) == "auto":
+        stated = next((entry for entry in entries if entry.key == ALIGNMENT), None)
+        if stated is not None and stated.value > _UNASKED:  # three small tensors would become gigabytes
+            raise ContentError(
+                f"gguf: {ALIGNMENT} is {stated.value}: ask for it by the option alignment, if it is meant"
+            )
         return [Entry(ALIGNMENT, entry.value, "u32") if entry.key == ALIGNMENT else entry for entry in entries]
     try:
         alignment = int(asked)
