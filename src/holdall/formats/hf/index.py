@@ -81,8 +81,14 @@ class ShardedIndex:
 
     def listed(self, file: str) -> list[str]:
         """The tensors that are said to be in ``file``."""
-        rows = (self.codes == self.files.index(file)).nonzero()[0].tolist() if file in self.files else []
-        return [self.names[row] for row in rows]
+        return [self.names[row] for row in self._rows.get(file, ())]
+
+    @cached_property
+    def _rows(self) -> dict[str, list[int]]:
+        """The tensors of each file, by their places in ``names``."""
+        order = np.argsort(self.codes, kind="stable")
+        bounds = np.searchsorted(self.codes[order], np.arange(len(self.files) + 1))
+        return {file: order[bounds[n] : bounds[n + 1]].tolist() for n, file in enumerate(self.files)}
 
 
 def read_index(source: Source, name: str, check: Check) -> ShardedIndex:

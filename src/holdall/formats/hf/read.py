@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdall.check import Check
+from holdall.check import LIMIT, Check
 from holdall.columns import Shapes
 from holdall.errors import FormatError
 from holdall.formats.hf import rules
@@ -21,11 +22,16 @@ from holdall.formats.safetensors.read import PALETTE, Table, read_table
 from holdall.ledger import Ledger
 from holdall.metadata import Assets, Entry, Metadata
 from holdall.model import ColumnTable, Model
+from holdall.source.folder import MISSING
 
 if TYPE_CHECKING:
     from holdall.source import Source
 
 __all__ = ["read"]
+
+_TINY = 1 << 10  # bytes of a file: of those that have fewer on average there may be a smaller part of Limits.sections
+_SMALLER = 32
+_PLAIN = re.compile(r"\w[\w.-]*")  # names that can only be those of files in the folder itself
 
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
@@ -47,6 +53,7 @@ class _Reader:
         self.check = check
         self.ledger = ledger
         self.opened = opened
+        self.stored = 0  # bytes of the files of weights among them
         self.tables: list[tuple[str, Source, Table]] = []
         self.index: ShardedIndex | None = None
 
@@ -91,15 +98,43 @@ class _Reader:
                     self.opened.append(index)
                     self.index = read_index(index, name, check)
         files = [name] if self.index is None else self.index.files
+        check.limit("sections", len(files), None, "hf: files of the index")
         if len(files) > 1:
             source.expect(files)
+        absent = self._absent(files)
+        inodes: dict[tuple[object, ...], str] = {}
         for file in files:
+            if file in absent:
+                continue
+            self._not_tiny()
             with check.scope(), self._inside(file):
                 member = source.sibling(file)
                 self.opened.append(member)
+                self.stored += member.size
+                kind, _, *inode = member.identity if len(files) > 1 else ("", "")
+                other = inodes.setdefault(tuple(inode), file) if kind == "file" else file
+                if other != file:  # one header under many names would be read as often
+                    check.fail(rules.SHARED, None, f"hf: {other} and {file} are the same file")
                 table = read_table(member, check, self.ledger.member(member))
                 if table.sound:
                     self.tables.append((file, member, table))
+        for file in absent:
+            check.note(MISSING, None, f"the member {file!r} is not in {source.name}")
+
+    def _not_tiny(self) -> None:
+        """Refuse thousands of files with next to nothing in them: each takes the time of one that has something."""
+        count, few = len(self.opened), self.check.limits.sections // _SMALLER
+        if count > few and self.stored < count * _TINY:
+            message = f"hf: {count} files have {self.stored} bytes; more than {few} must have {_TINY} each on average"
+            self.check.fail(LIMIT, None, message, hint="pass Limits(sections=...)")
+
+    def _absent(self, files: Sequence[str]) -> set[str]:
+        """Files that need not be looked for: when verifying, those that are missing beyond as many as are reported."""
+        kept = self.check.limits.findings_per_rule
+        if not self.check.collecting or len(files) <= kept or self.source.far:
+            return set()
+        there = set(self.source.names())
+        return set([file for file in files if file not in there and _PLAIN.fullmatch(file)][kept:])
 
     def _start(self) -> str:
         check, names = self.check, self.source.names()
