@@ -27,6 +27,7 @@ CHANGED = Rule("core.changed", "the file is the one that was opened, and nobody 
 
 _SHARE = 4  # a quarter of what the process may have is for descriptors, another for maps: the rest is the caller's
 _LEAST, _MOST = 8, 1024
+_SPARE = 16  # of so many descriptors that may be open one is kept free
 
 _T = TypeVar("_T")
 
@@ -171,9 +172,13 @@ def _share() -> int:
 
 
 def _make_room(most: int) -> None:
-    """Close descriptors, those unused for long first, until no more than ``most`` are open or all are in use."""
+    """Where more than ``most`` are open, close descriptors, those unused for long first, unless they are in use.
+
+    A few more are closed than have to be, so that this is not done for every file.
+    """
     if len(_open) <= most:
         return
+    most -= most // _SPARE
     with _lock:
         there = list(_open)  # a copy: the collector may close some of them on the way
         for descriptor in sorted(there, key=lambda each: each._used):
