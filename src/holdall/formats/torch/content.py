@@ -16,6 +16,8 @@ __all__ = [
 ]  # fmt: skip
 
 _KEY = 1 << 60  # integers below this cannot be made to collide in a dict
+_STORAGE_KEY = 1024  # letters of the key of a storage, which every tensor looks up: writers count
+_DEVICE = 64  # letters of a device
 
 
 class Refused(Exception):
@@ -106,6 +108,7 @@ def storage_of(pid: Any, at: int) -> Storage:
         and isinstance(pid[1], Global)
         and (pid[1].name in STORAGES or pid[1].name == "UntypedStorage")
         and isinstance(pid[2], str)
+        and len(pid[2]) <= _STORAGE_KEY
         and isinstance(pid[3], str)
         and _is_size(pid[4])
     ):
@@ -170,6 +173,8 @@ def _size(arguments: tuple[Any, ...], at: int) -> Size:
 
 def _device(arguments: tuple[Any, ...], at: int) -> Device:
     if not 1 <= len(arguments) <= 2 or not isinstance(arguments[0], str) or not all(map(_is_size, arguments[1:])):
+        _refuse("torch.device", at)
+    if len(arguments[0]) > _DEVICE:
         _refuse("torch.device", at)
     return Device(":".join(map(str, arguments)))
 

@@ -51,6 +51,7 @@ class Memo(dict[int, Any]):
     def __init__(self, front: Front | None = None) -> None:
         super().__init__()
         self._front = front
+        self._made: dict[int, Any] = {}  # of the front
         self._before = 0 if front is None else len(front.memo)
 
     def __len__(self) -> int:
@@ -65,6 +66,11 @@ class Memo(dict[int, Any]):
         super().__setitem__(index, value)
 
     def __missing__(self, index: int) -> Any:
+        if index not in self._made:
+            self._made[index] = self._make(index)
+        return self._made[index]
+
+    def _make(self, index: int) -> Any:
         assert self._front is not None and index < self._before
         kind, what = int(self._front.memo[index]) & 7, int(self._front.memo[index]) >> 3
         if kind == Kind.WORD:

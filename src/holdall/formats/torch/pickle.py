@@ -20,6 +20,7 @@ __all__ = ["Machine"]
 
 _STACK = 1 << 20  # values that wait; writers put a thousand items into a container at a time
 _CALLS = 1 << 18  # what calls may always go through; beyond it, as much as the pickle has bytes
+_TEXT = 256  # letters of a text that is long
 _LONG = 64  # bytes of an integer: printing longer ones takes long
 _NEVER = {
     ord(sign): word
@@ -43,6 +44,7 @@ class Machine:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo = Memo()
+        self._texts: dict[str, str] = {}  # long ones: equal keys that are one object need not be compared
 
     def run(self, at: int, front: Front | None = None) -> tuple[Any, int]:
         """The value of the pickle that begins at ``at``, and where it ends. What is in ``front`` is not run again."""
@@ -82,9 +84,10 @@ class Machine:
 
     def _text(self, data: bytes, at: int) -> str:
         try:
-            return data.decode()
+            text = data.decode()
         except UnicodeDecodeError:
             raise Refused(rules.BROKEN, at, "text is not UTF-8") from None
+        return text if len(text) < _TEXT else self._texts.setdefault(text, text)
 
     def _line(self, at: int) -> tuple[str, int]:
         end = self.data.find(b"\n", at, at + 1024)
@@ -195,7 +198,7 @@ class Machine:
         """A str of Python 2: text where it is ASCII, else bytes."""
         size = self._number(at, width)
         data = self._bytes(at + width, size)
-        return self._push(data.decode("ascii") if data.isascii() else data, at + width + size)
+        return self._push(self._text(data, at) if data.isascii() else data, at + width + size)
 
     def _dict(self, at: int) -> int:
         items = self._since_mark()
