@@ -38,6 +38,8 @@ _PASSED = 64 << 20  # payload bytes that may always be looked at, whatever the f
 _DOCUMENT_SHARE = 8  # a compressed document may always expand to this part of its file
 _INDEX_SHARE = 8  # and an index, whose rows become columns, to so many times its file,
 _INDEX_ROOM = 4  # or to so many times what a document may
+_TINY = 1 << 10  # bytes of a file: where those of a set have fewer on average,
+_TINY_SHARE = 64  # it may have only this part of the files that it could have
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,14 @@ class Check:
         if self._grown > limits.decompression_floor:
             message = f"{what}: {stored} bytes would become {figure(size)}, too many for ratio and floor of the limits"
             self.fail(LIMIT, at, message, hint="pass Limits(decompression_ratio=..., decompression_floor=...)")
+
+    def limit_files(self, count: int, size: int, what: str) -> None:
+        """Refuse a set of too many files, of ``size`` bytes together: an empty one takes as long as one that is not."""
+        self.limit("sections", count, None, what)
+        few = self.limits.sections // _TINY_SHARE
+        if count > few and size < count * _TINY:
+            message = f"{what}: {count} have {size} bytes; more than {few} must have {_TINY} each on average"
+            self.fail(LIMIT, None, message, hint="pass Limits(sections=...)")
 
     def limit_passes(self, size: int, file_size: int, what: str) -> None:
         """Count ``size`` more payload bytes that are looked at, and refuse to pass over the file too many times."""

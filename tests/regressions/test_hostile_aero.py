@@ -259,3 +259,14 @@ def test_shard_numbers_are_below_two_to_the_32(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a list of numbers from 0 to 4294967295"):
         holdall.open(tmp_path)
     assert cost.seconds < SECONDS / 4
+
+
+def test_many_tiny_parts_are_refused(tmp_path: Path) -> None:
+    """A millisecond each; here 640 files stand for 65,536."""
+    part = aero(tidx_entry())
+    for number in range(20):
+        (tmp_path / f"{number}.aero").write_bytes(part)
+    aeroset(tmp_path, part, *(member(f"{number}.aero", part, shards=[number]) for number in range(20)))
+    with pytest.raises(LimitError, match="more than 10 must have 1024 each on average"):
+        holdall.open(tmp_path, limits=Limits(sections=640))
+    holdall.open(tmp_path).close()

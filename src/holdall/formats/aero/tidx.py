@@ -171,12 +171,11 @@ class Index:
         palette: list[Stored] = []
         codes = np.empty(len(self), np.int64)
         unknown = stored != np.uint64(PACKED)
-        for code, name in DTYPES.items():
+        for code in sorted(DTYPES.keys() & set(np.unique(stored).tolist())):
             chosen = stored == np.uint64(code)
-            if chosen.any():
-                codes[chosen] = len(palette)
-                palette.append(NEUTRAL[name])
-                unknown &= ~chosen
+            codes[chosen] = len(palette)
+            palette.append(NEUTRAL[DTYPES[code]])
+            unknown &= ~chosen
         self._packed((stored == np.uint64(PACKED)).nonzero()[0].tolist(), palette, codes)
         self._opaque(((row, f"aero.{stored[row]}") for row in unknown.nonzero()[0].tolist()), palette, codes)
         return palette, codes

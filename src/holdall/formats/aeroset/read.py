@@ -165,6 +165,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     document = read_document(source.read(0, source.size), check)
     if not home.is_folder:
         ledger.region("json", 0, source.size)
+    check.limit_files(len(document.parts), sum(part.size for part in document.parts), "aeroset: parts")
     common = Check(limits=check.limits)  # what the parts together ask for is counted, whenever they are read
     parts = tuple(Part(member, home, common) for member in document.parts)
     index = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdall.check import LIMIT, Check
+from holdall.check import Check
 from holdall.columns import Shapes
 from holdall.errors import FormatError
 from holdall.formats.hf import rules
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-_TINY = 1 << 10  # bytes of a file: of those that have fewer on average there may be a smaller part of Limits.sections
-_SMALLER = 32
+_FILES = "hf: files of the index"
 _PLAIN = re.compile(r"\w[\w.-]*")  # names that can only be those of files in the folder itself
 
 
@@ -98,7 +97,7 @@ class _Reader:
                     self.opened.append(index)
                     self.index = read_index(index, name, check)
         files = [name] if self.index is None else self.index.files
-        check.limit("sections", len(files), None, "hf: files of the index")
+        check.limit("sections", len(files), None, _FILES)
         if len(files) > 1:
             source.expect(files)
         absent = self._absent(files)
@@ -106,7 +105,7 @@ class _Reader:
         for file in files:
             if file in absent:
                 continue
-            self._not_tiny()
+            check.limit_files(len(self.opened), self.stored, _FILES)
             with check.scope(), self._inside(file):
                 member = source.sibling(file)
                 self.opened.append(member)
@@ -120,13 +119,6 @@ class _Reader:
                     self.tables.append((file, member, table))
         for file in absent:
             check.note(MISSING, None, f"the member {file!r} is not in {source.name}")
-
-    def _not_tiny(self) -> None:
-        """Refuse thousands of files with next to nothing in them: each takes the time of one that has something."""
-        count, few = len(self.opened), self.check.limits.sections // _SMALLER
-        if count > few and self.stored < count * _TINY:
-            message = f"hf: {count} files have {self.stored} bytes; more than {few} must have {_TINY} each on average"
-            self.check.fail(LIMIT, None, message, hint="pass Limits(sections=...)")
 
     def _absent(self, files: Sequence[str]) -> set[str]:
         """Files that need not be looked for: when verifying, those that are missing beyond as many as are reported."""
