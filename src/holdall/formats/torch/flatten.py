@@ -19,11 +19,11 @@ KIND = "pickle"  # of metadata that is a value among the tensors, or in the attr
 
 # What the content weighs, by what it takes in memory and time. A pickle may come to Limits.decompression_ratio for each
 # of its bytes, 64: so every value may stand in it once, however short, and what is long is used again many times.
-_FLOOR = 1 << 23
+_FLOOR = 1 << 24
 _VALUE = 64  # a plain value, or a dim of a tensor
 _LETTER = 4  # of text and of names
-_ENTRY = 512  # an entry of metadata, or a container with tensors
-_TENSOR = 1280
+_ENTRY = 256  # an entry of metadata, or a container with tensors
+_TENSOR = 1536
 
 _PLAIN = frozenset({type(None), bool, int, float})
 

@@ -64,7 +64,7 @@ class Machine:
                 at = step(at + 1)
             value = self._stack.pop()
         except IndexError:
-            short = at >= len(data)
+            short = at + 1 >= len(data)  # also where the byte after an opcode is missing
             what = "ends early" if short else "takes more from its stack than there is"
             raise Refused(rules.BROKEN, min(at, len(data)), f"the pickle {what}", short) from None
         self.made += made
