@@ -38,7 +38,9 @@ def compressed(fourcc: bytes, name: bytes, content: bytes) -> tuple[Any, ...]:
 
 def indexed(entries: list[bytes], shard: bytes = bytes(64), *more: tuple[Any, ...]) -> bytes:
     """A file with these entries in a compressed index."""
-    index = b"\x81\xa7tensors\xdd" + struct.pack(">I", len(entries)) + b"".join(entries)
+    count = len(entries)
+    head = b"\xdd" + struct.pack(">I", count) if count > 0xFFFF else b"\xdc" + struct.pack(">H", count)
+    index = b"\x81\xa7tensors" + head + b"".join(entries)
     return aero(shard=shard, chunks=[compressed(b"TIDX", b"tensors", index), *more])
 
 
