@@ -238,13 +238,14 @@ def readme(record: Record) -> str:
         if asked:
             worst = max(asked, key=_closeness)
             others = f" (the worst of {len(asked)})" if len(asked) > 1 else ""
-            rows.append([worst.title, worst.contender + others, _figure(worst), _limit(worst)])
-    lines = [*_table(["", "by", "figure", "bar"], rows), ""]
+            held = "yes" if worst.holds else "**no**"
+            rows.append([worst.title, worst.contender + others, _figure(worst), _limit(worst), held])
+    lines = [*_table(["", "by", "figure", "bar", "holds"], rows), ""]
     if any(README_PLOT in result.plots for result in record.results):
         lines += [f"![{PLOTS[README_PLOT].title}](docs/plots/{README_PLOT}.svg)", ""]
-    held = sum(one.holds for one in judged)
+    count = sum(one.holds for one in judged)
     lines.append(
-        f"{held} of {len(judged)} bars hold in the run of {record.date} on {_machine(record)};\n"
+        f"{count} of {len(judged)} bars hold in the run of {record.date} on {_machine(record)};\n"
         "[docs/benchmarks.md](docs/benchmarks.md) has them all, and how they were measured."
     )
     return "\n".join(lines)
