@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 import holdall
@@ -31,6 +33,19 @@ def test_a_gguf_part_that_was_given_up_is_not_in_the_ledger() -> None:
             for owner in ledger.owners:
                 for record in records(owner):
                     expand(record, source)
+    assert not SUBJECTS["gguf"].probe(framed(files))
+
+
+def test_a_count_of_tensors_that_is_an_array_is_no_integer() -> None:
+    """It was compared as it is: ValueError of numpy."""
+    files = split_gguf()
+    first = next(iter(files))
+    count = b"split.tensors.count" + struct.pack("<Ii", 5, 2)
+    assert count in files[first]
+    array = b"split.tensors.count" + struct.pack("<IIQ", 9, 2, 0)
+    files[first] = files[first].replace(count, array)
+    with pytest.raises(holdall.FormatError, match=r"split\.tensors\.count is not an integer"):
+        holdall.open(BytesFolder(files).sibling(first), format="gguf")
     assert not SUBJECTS["gguf"].probe(framed(files))
 
 

@@ -79,17 +79,18 @@ def read_parts(opened: Part, home: Source, check: Check, ledger: Ledger) -> list
 
 def _place(part: Part, check: Check) -> tuple[int, int]:
     """split.no and split.count of a part that states them."""
-    stated = []
-    for key in (NUMBER, COUNT):
-        value = part.known.get(key)
-        if not isinstance(part.located.get(key), Scalar) or not isinstance(value, int) or isinstance(value, bool):
-            check.fail(rules.SPLIT_KEYS, None, f"gguf: {key} is {value!r}, not an integer")
-        stated.append(value)
-    number, count = stated
+    number, count = _integer(part, NUMBER, check), _integer(part, COUNT, check)
     if count < 0 or number < 0 or (count and number >= count):
         check.fail(rules.SPLIT_KEYS, None, f"gguf: split.no is {number} and split.count {count}")
     check.limit("sections", count, None, "gguf: parts")
     return number, count
+
+
+def _integer(part: Part, key: str, check: Check) -> int:
+    value = part.known.get(key)
+    if not isinstance(part.located.get(key), Scalar) or not isinstance(value, int) or isinstance(value, bool):
+        check.fail(rules.SPLIT_KEYS, None, f"gguf: {key} is not an integer")
+    return value
 
 
 def _read_beside(home: Source, name: str, place: int, count: int, check: Check, ledger: Ledger) -> Part:
@@ -114,8 +115,8 @@ def _read_beside(home: Source, name: str, place: int, count: int, check: Check, 
 
 def _agree(parts: Sequence[Part], opened: Part, check: Check) -> None:
     total = sum(part.count for part in parts)
-    stated = opened.known.get(TENSORS)
-    if stated is not None and stated != total:
+    stated = _integer(opened, TENSORS, check) if TENSORS in opened.located else total
+    if stated != total:
         check.fail(rules.SPLIT_TENSORS, None, f"gguf: {TENSORS} is {stated}, the parts have {total} tensors")
     seen: set[str] = set()
     for part in parts:
