@@ -48,7 +48,7 @@ def test_slices_read_what_they_need_give_or_take_a_page_a_row(data):
     index = data.draw(basic_indices(LARGE))
     needed = values[index].size * named(dtype).bits / 8
     tensor[index]
-    assert source.bytes_read <= tensor.nbytes
+    assert source.bytes_read <= tensor.nbytes + len(source.reads)  # rows of bits may share a byte
     assert all(size <= max(4096, needed) + 2 for _, size in source.reads)
     if needed == 0:
         assert source.bytes_read == 0

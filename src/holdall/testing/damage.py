@@ -29,7 +29,8 @@ __all__ = ["Sample", "changes", "exercise", "probe", "truncations"]
 T = TypeVar("T")
 
 _EXPLAINED = 2  # records of a table that are taken apart
-_PIECEWISE = 1 << 12  # bytes of a tensor that is also read in pieces of _PIECE
+_CLOSELY = 64  # tensors of a model that are also read in pieces and in part, if they are small
+_SMALL = 1 << 12
 _PIECE = 64
 _MAIN = ""  # the one file of a format that is not a folder
 
@@ -172,19 +173,19 @@ def _explain(seen: Examination) -> None:
         assert reached >= source.size, f"the map ends at {reached} of {source.size}"
 
 
-def _read(tensor: Tensor) -> None:
-    """Read at once, in pieces and in part, which must come to the same."""
+def _read(tensor: Tensor, closely: bool) -> None:
+    """Read at once; and ``closely`` in pieces and in part too, which must come to the same."""
     raw = tensor.raw()
     assert len(raw) == tensor.nbytes
-    few = tensor.nbytes <= _PIECEWISE
-    if few and tensor.payload is not None:
+    closely &= tensor.nbytes <= _SMALL
+    if closely and tensor.payload is not None:
         assert b"".join(map(bytes, tensor.payload.chunks(_PIECE))) == raw, (
             f"{tensor.name!r} differs when read in pieces"
         )
     with suppress(UnsupportedError):
         values = tensor.numpy()
         assert values.shape == tensor.shape
-        if few and tensor.shape and tensor.shape[0]:
+        if closely and tensor.shape and tensor.shape[0]:
             last = tensor[-1:]
             assert last.tobytes() == values[-1:].tobytes(), f"the last row of {tensor.name!r} differs when read alone"
 
@@ -192,11 +193,11 @@ def _read(tensor: Tensor) -> None:
 def exercise(model: Model) -> bool:
     """Ask for everything an open model has; False when a damaged payload was met."""
     whole = True
-    for tensor in model.tensors:
+    for number, tensor in enumerate(model.tensors):
         repr(tensor)
         if tensor.has_data:
             try:
-                _read(tensor)
+                _read(tensor, number < _CLOSELY)
             except FormatError:
                 whole = False
     model.tensors.totals()

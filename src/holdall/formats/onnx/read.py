@@ -73,13 +73,21 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     version = 0
     graphs: list[Span] = []
     entries: list[Span] = []
+    others: list[Span] = []  # stretches of fields that are neither
+    at = 0
     for number, kind, start, stop in walker.fields(0, source.size):
         if number == layout.GRAPH and kind == BYTES:
             graphs.append((start, stop))
         elif number == layout.PROPS and kind == BYTES:
             entries.append((start, stop))
-        elif number == layout.IR_VERSION and kind == VARINT:
-            version = start
+        else:
+            if number == layout.IR_VERSION and kind == VARINT:
+                version = start
+            if others and others[-1][1] == at:
+                others[-1] = (others[-1][0], stop)
+            else:
+                others.append((at, stop))
+        at = stop
     if len(graphs) != 1:
         check.fail(rules.GRAPH, 0, f"onnx: the model has {len(graphs)} graphs, not one")
     metadata = _metadata(entries, walker, check)
@@ -87,7 +95,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     files = ExternalFiles(home, check)
     table = _Tensors(records, source, files, walker, check).table(ledger)
     native = OnnxNative(
-        _others(source, walker, 0, source.size, (layout.GRAPH, layout.PROPS)),
+        tuple(Range(source, start, stop - start) for start, stop in others),
         _between(source, records, *graphs[0]),
         table,
         tuple(file.name for file in files.sources),
@@ -96,20 +104,6 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     return Model(
         table, metadata=metadata, native=native, format="onnx", version=(version,), sources=sources, ledger=ledger
     )
-
-
-def _others(source: Source, walker: Walker, start: int, stop: int, left_out: tuple[int, ...]) -> tuple[Range, ...]:
-    """The stretches of a message that are other fields than those."""
-    ranges: list[Range] = []
-    at = start
-    for number, kind, _, end in walker.fields(start, stop):
-        if number not in left_out or kind != BYTES:
-            if ranges and ranges[-1].offset + ranges[-1].size == at:
-                ranges[-1] = Range(source, ranges[-1].offset, end - ranges[-1].offset)
-            else:
-                ranges.append(Range(source, at, end - at))
-        at = end
-    return tuple(ranges)
 
 
 def _between(source: Source, records: Records, start: int, stop: int) -> tuple[Range, ...]:

@@ -35,6 +35,8 @@ class Walker:
         while at < stop:
             tag, after = self.varint(at, stop)
             number, kind = tag >> 3, tag & 7
+            if number == 0:
+                self._check.fail(rules.WIRE, at, "onnx: a field has the number 0, which is none")
             if kind == VARINT:
                 self.value_at = after
                 value, end = self.varint(after, stop)
@@ -45,7 +47,7 @@ class Walker:
                     size, after = self.varint(after, stop)
                 elif kind not in (FIXED64, FIXED32):
                     self._check.fail(rules.WIRE, at, f"onnx: field {number} is of the kind {kind}, which is none")
-                if number == 0 or size > stop - after:
+                if size > stop - after:
                     message = f"onnx: field {number} has {size} bytes, {stop - after} are left in its message"
                     self._check.fail(rules.WIRE, at, message)
                 end = after + size
