@@ -219,6 +219,13 @@ def test_the_report_knows_what_was_written_and_replaced(tmp_path: Path) -> None:
     assert holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf").replaces
 
 
+def test_notes_of_the_files_of_a_split_are_told_once(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "m.npz", a=W, b=W)
+    report = holdall.convert(tmp_path / "m.npz", tmp_path / "parts", format="npz", split=W.nbytes)
+    assert len(list((tmp_path / "parts").iterdir())) == 2
+    assert sum("compressed" in text for text in report.changes) == 1
+
+
 def test_a_tensor_beyond_the_size_of_a_part_is_named(tmp_path: Path) -> None:
     holdall.save(tmp_path / "m.oinf", {"a": W, "b": W[0]})
     report = holdall.convert(tmp_path / "m.oinf", tmp_path / "parts", format="safetensors", split=100)

@@ -113,7 +113,8 @@ def convert(
             else:
                 plan = job.split_plan(model, parse_size(split), Path(dst).name)
         report.size = plan.size if isinstance(plan, Plan) else _folder_size(plan)
-        report.changes += plan.notes if isinstance(plan, Plan) else []
+        files = [plan] if isinstance(plan, Plan) else plan.files.values()
+        report.changes += dict.fromkeys(note for file in files for note in file.notes)
         report.replaces = Path(dst).is_file()
         refuse_in_place(models, dst, [] if force else report.lost)
         if not dry_run:

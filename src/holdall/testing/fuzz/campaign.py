@@ -60,6 +60,8 @@ def _one(folder: Path, name: str, inputs: int) -> None:
         if mark is None:  # it died: libFuzzer has left the input among the findings
             failures += 1
             mark = _left_over(folder, name)
+        elif not mark["inputs"]:  # nothing new was run, and would not be the next time
+            failures += 1
         _add(record, mark)
         record["findings"] = findings(folder, name)
         record["last"] = _now()
