@@ -193,3 +193,10 @@ def test_a_device_as_a_key(tmp_path):
         assert all(type(key) is str for key in model.metadata["a"])
     holdall.edit(path, set={"epoch": 4})
     assert same(load(path), {torch.device("cpu"): t(1), "a": {torch.device("cpu"): 2}, "epoch": 4})
+
+
+def test_a_name_of_thousands_of_digits_is_no_place_in_a_list(tmp_path):
+    path, name = tmp_path / "m.pt", "9" * 5000
+    torch.save([torch.ones(2), torch.zeros(2)], path)
+    holdall.edit(path, rename={"1": name})
+    assert list(torch.load(path)) == [0, name]

@@ -22,6 +22,8 @@ VALUE = "value"  # and its one value
 ATTRIBUTE = "attribute"  # of metadata that is an attribute of an OrderedDict
 METADATA = "metadata"  # the attribute in which holdall writes metadata
 
+_DIGITS = 18  # of a name that can be a place in a list: Python refuses numbers of thousands
+
 
 @dataclass(frozen=True, slots=True)
 class Container:
@@ -168,7 +170,7 @@ class _Arrangement:
             number = self._prefixes.get(name[: dot + 1], 0)
             dot = name.rfind(".", 0, dot)
         rest = name[len(self._containers[number].prefix) :]
-        counts = self._counted[number] and rest.isdecimal() and str(int(rest)) == rest
+        counts = self._counted[number] and len(rest) <= _DIGITS and rest.isdecimal() and str(int(rest)) == rest
         return _Place(number, int(rest) if counts else rest, max(before, self._ranks[number]))
 
     def _branch(self, number: int) -> Branch:
