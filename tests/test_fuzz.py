@@ -46,7 +46,7 @@ def test_the_seeds_have_every_dtype_that_the_format_holds(name: str) -> None:
     for seed, data in seeds(name).items():
         if not seed.startswith("refused"):
             files = unframed(data)
-            with holdall.open(source_of(files, folder=subject.folder), format=subject.format(files)) as model:
+            with holdall.open(source_of(files, subject.start), format=subject.format(files)) as model:
                 found |= {tensor.dtype.name for tensor in model.tensors}
     if name in ("aero", "aeroset"):  # one kind of block stands for all there; each is a seed of GGUF
         found |= {kind.name for kind in BLOCKS.values()}

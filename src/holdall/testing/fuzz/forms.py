@@ -5,6 +5,7 @@ Those whose names begin with "refused" are for the refusal.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
@@ -43,6 +44,40 @@ def _gptrs() -> Forms:
         head = b"GPTRSCHK%b" + struct.pack("<I", len(config)) + config
         yield f"checkpoint-1-{title}", head % struct.pack("<I", 1) + tensors
         yield f"checkpoint-2-{title}", head % struct.pack("<I", 2) + struct.pack("<II", 4, 0)
+
+
+# -- safetensors ------------------------------------------------------------------------------------------------------
+
+_ENTRY = b'"%b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+
+
+def _safetensors() -> Forms:
+    """Escapes where no writer puts any, and dims whose product leaves 64 bits on its way to nothing."""
+    yield "escaped", _safetensors_file(rb'"w":{"dty\u0070e":"F\u00332","shape":[2],"data_offsets":[0,8]}', bytes(8))
+    yield "empty", _safetensors_file(b'"w":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}')
+
+
+def _safetensors_file(members: bytes, data: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(members) + 2) + b"{%b}" % members + data
+
+
+def _hf() -> Forms:
+    """Files that do not say the same, more files missing than are reported, and numbers that Python does not hold."""
+    files = {f"{name}.safetensors": name for name in ("a", "b")}
+    shards = {
+        file: _safetensors_file(b'"__metadata__":{"by":"%b"},' % name.encode() + _ENTRY % name.encode(), bytes(8))
+        for file, name in files.items()
+    }
+    index = {name: file for file, name in files.items()}
+    yield "metadata-differ", framed({**shards, **_hf_index(index)})
+    for title, number in {"fraction": "1e999", "integer": "9" * 5000}.items():
+        yield f"refused-{title}", framed({**shards, **_hf_index(index, f'{{"total_size":{number}}}')})
+    yield "refused-missing", framed(_hf_index({f"{number}": f"{number}.safetensors" for number in range(150)}))
+
+
+def _hf_index(files: Mapping[str, str], metadata: str = "{}") -> dict[str, bytes]:
+    text = f'{{"metadata":{metadata},"weight_map":{json.dumps(files)}}}'
+    return {"model.safetensors.index.json": text.encode()}
 
 
 # -- GGUF -------------------------------------------------------------------------------------------------------------
@@ -132,5 +167,6 @@ def _onnx_model(*tensors: bytes) -> bytes:
 
 
 FORMS: Mapping[str, Callable[[], Forms]] = {
-    "embd": _embd, "gptrs": _gptrs, "gguf": _gguf, "onnx": _onnx, "npz": npz, "torch": torch,
+    "embd": _embd, "gptrs": _gptrs, "safetensors": _safetensors, "hf": _hf, "gguf": _gguf, "onnx": _onnx,
+    "npz": npz, "torch": torch,
 }  # fmt: skip

@@ -42,14 +42,18 @@ def unframed(data: bytes) -> dict[str, bytes]:
     return files
 
 
-def source_of(files: Mapping[str, bytes], *, folder: bool, far: bool = False) -> Source:
-    """What is opened: the folder, or its first file; ``far`` as if it came over a network, where reads differ."""
+def source_of(files: Mapping[str, bytes], start: str | None, *, far: bool = False) -> Source:
+    """What is opened: the first file whose name ends with ``start``, or the folder when there is none.
+
+    ``far``: as if it came over a network, where reads differ.
+    """
     if MAIN in files or not files:
         single = BytesSource(files.get(MAIN, b""))
         single.far = far
         return single
     whole = _FarFolder(files) if far else BytesFolder(files)
-    return whole if folder else whole.sibling(next(iter(files)))
+    first = None if start is None else next((name for name in files if name.endswith(start)), None)
+    return whole if first is None else whole.sibling(first)
 
 
 class _FarFolder(BytesFolder):

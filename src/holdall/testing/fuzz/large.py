@@ -22,7 +22,7 @@ SIZE = 1 << 20
 def large(data: bytes, subject: Subject, chance: random.Random) -> Iterator[bytes]:
     """The seed with each table entry repeated, each region stretched, and a list of each document repeated."""
     files = unframed(data)
-    parts = tuple(anatomy(source_of(files, folder=subject.folder), subject.format(files)))
+    parts = tuple(anatomy(source_of(files, subject.start), subject.format(files)))
     for part in parts:
         many = max(2, SIZE // part.size)
         grown = dict(files)

@@ -69,7 +69,7 @@ def _parts(data: bytes, name: str) -> tuple[Part, ...]:
     subject = SUBJECTS[name]
     files = unframed(data)
     try:
-        return tuple(anatomy(source_of(files, folder=subject.folder), subject.format(files)))
+        return tuple(anatomy(source_of(files, subject.start), subject.format(files)))
     except (FormatError, UnsupportedError):
         return ()
 

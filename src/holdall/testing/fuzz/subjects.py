@@ -23,7 +23,7 @@ class Subject:
     name: str
     formats: tuple[str, ...]
     tables: str
-    folder: bool = False  # a set is opened by its folder; else as often by its first file
+    start: str = ""  # how the file is called, at its end, by which a set is opened as often as by its folder
 
     def format(self, files: Mapping[str, bytes]) -> str:
         """The format to read an input as: where there are two, by the first bytes."""
@@ -36,9 +36,9 @@ class Subject:
     def probe(self, data: bytes) -> bool:
         """The fuzz function: everything that reads, done to one input; see :func:`holdall.testing.damage.probe`."""
         files, chance = unframed(data), crc32(data)
-        folder, far = self.folder or chance & 1 == 0, chance % _FAR == 1
+        start, far = self.start if chance & 1 else None, chance % _FAR == 1
         try:
-            return probe(lambda: source_of(files, folder=folder, far=far), self.format(files))
+            return probe(lambda: source_of(files, start, far=far), self.format(files))
         except FormatError:  # of a name that no file can have; whatever the reader raises has been dealt with
             return False
 
@@ -53,8 +53,8 @@ SUBJECTS: Mapping[str, Subject] = {
         Subject("safetensors", ("safetensors",), "safetensors"),
         Subject("aero", ("aero",), "aero"),
         Subject("gguf", ("gguf",), "gguf"),
-        Subject("aeroset", ("aeroset",), "aero", folder=True),
-        Subject("hf", ("hf",), "safetensors", folder=True),
+        Subject("aeroset", ("aeroset",), "aero", ".aeroset.json"),
+        Subject("hf", ("hf",), "safetensors", ".index.json"),
         Subject("npz", ("npz",), "npz"),
         Subject("onnx", ("onnx",), "onnx"),
         Subject("torch", ("torch",), "torch"),
