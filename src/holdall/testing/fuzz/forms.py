@@ -10,8 +10,10 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 
 from holdall.formats.onnx.wire import field
+from holdall.testing.fuzz.aeroforms import aero
 from holdall.testing.fuzz.framing import framed
-from holdall.testing.fuzz.zipforms import npz, torch
+from holdall.testing.fuzz.torchforms import torch
+from holdall.testing.fuzz.zipforms import npz
 
 __all__ = ["FORMS"]
 
@@ -168,5 +170,5 @@ def _onnx_model(*tensors: bytes) -> bytes:
 
 FORMS: Mapping[str, Callable[[], Forms]] = {
     "embd": _embd, "gptrs": _gptrs, "safetensors": _safetensors, "hf": _hf, "gguf": _gguf, "onnx": _onnx,
-    "npz": npz, "torch": torch,
+    "aero": aero, "npz": npz, "torch": torch,
 }  # fmt: skip
