@@ -132,11 +132,11 @@ def test_memo_bombs():
     laughs = b"]q\0(" + b"K\1" * 10 + b"e0"
     for step in range(1, 40):  # ten times ten times ten ...
         laughs += b"]" + b"q" + bytes([step]) + b"(" + (b"h" + bytes([step - 1])) * 10 + b"e0"
-    start = time.perf_counter()
+    start = time.process_time()
     refused(checkpoint(named(laughs + b"h\x27")), "torch.pickle.size")
     text = b"X" + struct.pack("<I", 1 << 20) + b"a" * (1 << 20) + b"q\x000" + b"](" + b"h\0" * 100_000 + b"e"
     refused(checkpoint(named(text)), "torch.pickle.size")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_memo_indexes_allocate_nothing():
