@@ -55,9 +55,10 @@ def _lists(tree: Any) -> Iterator[list[Any]]:
 
 
 def _repeated(tree: Any, chance: random.Random) -> Any:
-    """One item of some list, thousands of times."""
+    """One item of some list, thousands of times, but no more than a megabyte of it."""
     chosen = chance.choice(list(_lists(tree)))
-    chosen += [chance.choice(chosen)] * 20_000
+    item = chance.choice(chosen)
+    chosen += [item] * min(20_000, SIZE // len(repr(item)))
     return tree
 
 
