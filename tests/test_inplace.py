@@ -7,8 +7,12 @@ import pytest
 
 import holdall
 from holdall.cli import main
+from holdall.dtypes import DTYPES, FINITE, named
 from holdall.errors import UnsupportedError
+from holdall.inplace import narrowed
+from holdall.tensor import Tensor
 from holdall.testing.writes import snapshot
+from holdall.transform import cast
 
 CONTENT = {"a": np.arange(1024, dtype=np.float32).reshape(4, 256), "b": np.full(7, 0.1, np.float32), "n": np.arange(3)}
 
@@ -57,6 +61,21 @@ def test_what_loses_nothing_needs_none(folder, changes):
     holdall.convert(folder / "m.safetensors", folder / "m.safetensors", **changes)
     with holdall.open(folder / "m.safetensors") as model:
         np.testing.assert_array_equal(model["b"].numpy(), CONTENT["b"])
+
+
+@pytest.mark.parametrize("old", [name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 16])
+def test_a_cast_is_called_exact_when_no_value_changes(old):
+    """All values of the small types, told apart by their bits: zeros have a sign, and any NaN is as good as another."""
+    dtype = named(old)
+    codes = np.arange(1 << dtype.bits, dtype=f"u{dtype.numpy.itemsize}").view(dtype.numpy)
+    tensor = Tensor.of("w", codes, old)
+    for new in DTYPES.values():
+        if new.kind not in ("float", "complex") or (new.name in FINITE - {old} and old not in FINITE):
+            continue  # those refuse a NaN
+        made = cast(tensor, new)
+        before, after = (values.real.astype(np.float64) for values in (codes, made.numpy()))
+        same = np.array_equal(before, after, equal_nan=True) and np.array_equal(np.signbit(before), np.signbit(after))
+        assert (narrowed([(tensor, made)]) == []) == same, new
 
 
 def test_losses_of_a_format_count_too(tmp_path):

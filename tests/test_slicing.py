@@ -39,6 +39,15 @@ def test_slices_are_numpys(data):
         assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_dtype_can_be_sliced(name):
+    """Those of ml_dtypes call themselves by names that numpy does not understand: '<f1' for f8_e5m2."""
+    values = sample_values(name, (5, 8))
+    tensor, _ = recorded(values, name, shift=1)
+    for index in (np.s_[-1:], np.s_[::-2, 1::3], np.s_[2], np.s_[3, 4]):
+        assert tensor[index].tobytes() == values[index].tobytes()
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_slices_read_what_they_need_give_or_take_a_page_a_row(data):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.dtypes import named
+from holdall.dtypes import DTYPES, FINITE, float_info, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.tensor import Tensor
 from holdall.transform import Changes, cast, parse_cast, parse_rename, transposed
@@ -88,13 +88,39 @@ def test_an_integer_that_would_become_another_stops_the_cast(value: np.ndarray, 
         cast(Tensor.of("w", value), named(dtype)).raw()
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"), [(np.float32(1e6), "f16"), (np.float64(1e300), "f32"), (np.float32(500), "f8_e4m3")]
-)
+BEYOND = [
+    (np.float32(1e6), "f16"), (np.float64(1e300), "f32"), (np.float32(500), "f8_e4m3"), (np.complex128(1e300j), "c64"),
+    (np.float64(1e300), "c64"), (np.float32(-1), "f8_e8m0"), (np.float32(0), "f8_e8m0"),
+    (ml_dtypes.float8_e8m0fnu(2.0**127), "f16"), (ml_dtypes.float8_e8m0fnu(2.0**127), "f8_e5m2"),
+    (ml_dtypes.float8_e5m2fnuz(1000), "f8_e4m3"), (ml_dtypes.float8_e5m2fnuz(1000), "f8_e4m3fnuz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "dtype"), BEYOND)
 def test_values_beyond_the_type_are_told(value: np.floating, dtype: str) -> None:
     told: list[str] = []
-    cast(Tensor.of("w", np.array([value, 1, np.inf], value.dtype)), named(dtype), told.append).raw()
+    cast(Tensor.of("w", np.array([value, 1, np.nan], value.dtype)), named(dtype), told.append).raw()
     assert told == [f"tensor 'w': 1 value is beyond {dtype} and no longer finite"]
+
+
+@pytest.mark.parametrize("dtype", sorted(FINITE))
+def test_values_beyond_a_type_without_infinities_are_told(dtype: str) -> None:
+    told: list[str] = []
+    made = cast(Tensor.of("w", np.array([1e9, 1, -30], np.float32)), named(dtype), told.append).numpy()
+    assert told == [f"tensor 'w': 2 values are beyond {dtype} and held at its largest"]
+    assert made.astype(np.float32).tolist() == [largest := float(float_info(made.dtype).max), 1, -largest]
+
+
+@pytest.mark.parametrize("old", sorted(DTYPES.keys() - {"i1"}))  # which is -1 and 0
+def test_every_type_is_cast_to_every_other(old: str) -> None:
+    """By way of float32 where numpy has no cast: ml_dtypes lacks some between its own."""
+    one = Tensor.of("w", np.ones(1, named(old).numpy), old)
+    for new in DTYPES.keys() - {"i1"}:
+        if named(old).kind == "complex" != named(new).kind:
+            with pytest.raises(ContentError, match="complex"):
+                cast(one, named(new)).raw()
+        else:
+            assert cast(one, named(new)).numpy() == 1
 
 
 def test_infinities_and_integers_that_fit_are_cast() -> None:

@@ -89,13 +89,11 @@ class Arrangement:
             return
         start = self.first * self.width
         data = self.stored.part(start, start + reach(self.shape, self.strides) * self.width)
-        flat = np.frombuffer(data, np.uint8)
         shape, strides = merged(self.shape, self.strides)
         if len(shape) > _AXES:
             raise UnsupportedError(f"a tensor of {len(self.shape)} axes in another order: {_AXES} are put in order")
         steps = (*(stride * self.width for stride in strides), 1)
-        grid = np.lib.stride_tricks.as_strided(flat, (*shape, self.width), steps, writeable=False)
-        yield from self._rows(grid)
+        yield from self._rows(np.ndarray((*shape, self.width), np.uint8, data, 0, steps))
 
     def _rows(self, grid: NDArray[np.uint8]) -> Iterator[memoryview]:
         """Some rows of the first axis at a time; what one row is too large for is taken apart further."""

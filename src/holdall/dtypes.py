@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "DType", "dtype_of", "named"]
+__all__ = ["DTYPES", "FINITE", "UNSIGNED_ZERO", "DType", "dtype_of", "float_info", "named"]
 
 Kind = Literal["float", "int", "uint", "ternary", "sign", "bool", "bitset", "complex"]
 
@@ -160,7 +160,7 @@ class DType:
         if limits is None:  # float or complex: a cast is a rounding, which the caller asked for
             if array.dtype.kind == "c" and self.kind != "complex":
                 raise ContentError(f"complex values do not fit {self.name}")
-            if self.name in _FINITE and not np.all(np.isfinite(array)):
+            if self.name in FINITE and not np.all(np.isfinite(array)):
                 raise ContentError(f"{self.name} has no NaN and no infinity")
             return _cast_float(array, self)
         if array.dtype.kind == "c":
@@ -182,6 +182,10 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
 
     if array.dtype.kind in "iu" and array.dtype.itemsize > 2:
         array = array.astype(np.float64)
+    if array.dtype == dtype.numpy:
+        return array
+    if array.dtype.kind in "fV" and array.dtype.itemsize == 1:  # ml_dtypes has no cast between some of its own
+        array = array.astype(np.float32)
     if array.dtype.kind == "f" and array.dtype.itemsize == 8 and dtype.name in _NARROW:
         array = _rounded_to_odd(array)
     if array.dtype == np.float32 and dtype.name in _NARROW:
@@ -194,7 +198,15 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
         return array.astype(dtype.numpy)
 
 
-_FINITE = frozenset(("f6_e2m3", "f6_e3m2", "f4_e2m1"))
+FINITE = frozenset(("f6_e2m3", "f6_e3m2", "f4_e2m1"))  # neither infinities nor NaN
+UNSIGNED_ZERO = frozenset(("f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e8m0"))  # no negative zero; the last has no zero at all
+
+
+def float_info(dtype: np.dtype[Any]) -> Any:
+    """What numpy calls finfo, also for the types of ml_dtypes; of a complex type, that of its parts."""
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def _rounded_to_odd(array: NDArray[Any]) -> NDArray[Any]:

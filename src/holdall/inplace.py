@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdall import registry
-from holdall.dtypes import DType
+from holdall.dtypes import UNSIGNED_ZERO, DType, float_info
 from holdall.encodings import Encoding
 from holdall.errors import UnsupportedError
 from holdall.model import Model
@@ -74,5 +74,9 @@ def narrowed(tensors: Iterable[tuple[Tensor, Tensor]]) -> list[str]:
 def _exact(old: DType | Encoding, new: DType | Encoding) -> bool:
     if not isinstance(old, DType) or not isinstance(new, DType):
         return old == new
-    rounds = {old.kind, new.kind} <= {"float", "complex"}  # others refuse what they cannot hold
-    return old == new or not rounds or new.bits >= 2 * old.bits
+    if old == new or not {old.kind, new.kind} <= {"float", "complex"}:  # others refuse what they cannot hold
+        return True
+    if new.name in UNSIGNED_ZERO:
+        return False
+    had, has = float_info(old.numpy), float_info(new.numpy)
+    return bool(has.nmant >= had.nmant and has.max >= had.max and has.smallest_subnormal <= had.smallest_subnormal)

@@ -102,7 +102,7 @@ def _fill(
         flat = _elements(dtype, low, span, fetch)
         corner = origin - low + sum(first * stride for (first, *_), stride in zip(axes, strides, strict=True))
         steps = [step * stride * flat.itemsize for (_, step, _, _), stride in zip(axes, strides, strict=True)]
-        out[...] = np.lib.stride_tricks.as_strided(flat[corner:], out.shape, steps, writeable=False)
+        out[...] = np.ndarray(out.shape, flat.dtype, flat.view(np.uint8), corner * flat.itemsize, steps)
         return
     (first, step, count, _), *inner = axes
     for row in range(count):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from holdall.dtypes import DTYPES, DType, named
+from holdall.dtypes import DTYPES, FINITE, DType, float_info, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Made
 from holdall.tensor import Tensor
@@ -159,7 +159,8 @@ def cast(tensor: Tensor, dtype: DType, tell: Callable[[str], None] = lambda text
             first += values.size
         if beyond:
             noun = "value is" if beyond == 1 else "values are"
-            tell(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and no longer finite")
+            become = "held at its largest" if dtype.name in FINITE else "no longer finite"
+            tell(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and {become}")
 
     return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make))
 
@@ -177,22 +178,25 @@ def _refuse_other_integers(values: NDArray[Any], dtype: DType, stored: memoryvie
 
 
 def _beyond(values: NDArray[Any], dtype: DType, stored: memoryview) -> int:
-    """How many finite values are infinite, or no number, after a cast to floats."""
+    """How many finite values a cast to floats makes infinite or no number, or holds at the largest there is."""
     import numpy as np
 
-    if values.dtype.kind not in "fV" or dtype.kind != "float" or dtype.bits >= 8 * values.dtype.itemsize:
+    if values.dtype.kind not in "fcV" or dtype.kind not in ("float", "complex"):
         return 0
-    if not np.any(np.abs(values) > _largest(dtype)):
+    largest = float(float_info(dtype.numpy).max)
+    signed = dtype.name != "f8_e8m0"  # which has no zero either
+    if signed and largest >= float(float_info(values.dtype).max):
         return 0
-    back = dtype.decode_flat(stored, 0, values.size).astype(np.float32)
-    return int((np.isfinite(values) & ~np.isfinite(back)).sum())
-
-
-def _largest(dtype: DType) -> float:
-    """The largest finite value of a float type."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
+    if values.dtype.itemsize == 1:
+        values = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # of complex numbers
+        over = np.abs(values) > largest
+    if signed and not over.any():
+        return 0
+    finite = np.isfinite(values)
+    if dtype.name in FINITE:
+        return int((finite & over).sum())
+    return int((finite & ~np.isfinite(dtype.decode_flat(stored, 0, values.size))).sum())
 
 
 def transposed(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdall.dtypes import DTYPES, DType, named
+from holdall.dtypes import DTYPES, FINITE, DType, named
 from holdall.model import Model
 from holdall.payload import Held
 from holdall.tensor import Tensor
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["ZOO", "sample_values"]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.5, 0.1, 1e-45, -6e-8, 65504.0, 3.4e38, np.inf, -np.inf, np.nan)
-_FINITE_ONLY = ("f4_e2m1", "f6_e2m3", "f6_e3m2")
 
 
 def sample_values(dtype: str | DType, shape: Sequence[int], seed: int = 0) -> NDArray[Any]:
@@ -35,7 +34,7 @@ def sample_values(dtype: str | DType, shape: Sequence[int], seed: int = 0) -> ND
     match kind.kind:
         case "float" | "complex":
             limits = [value for value in _SPECIAL if np.isfinite(value) and abs(value) <= 1.5]
-            specials = limits if kind.name in _FINITE_ONLY else list(_SPECIAL)
+            specials = limits if kind.name in FINITE else list(_SPECIAL)
             flat = random.standard_normal(count)
             flat[: len(specials)] = specials[:count]
             if kind.kind == "complex":
