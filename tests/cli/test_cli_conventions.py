@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +196,30 @@ def test_ctrl_c_is_one_line_and_130(command, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"holdall: interrupted\n")
+
+
+def test_sigterm_is_143(command, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    process = command("from-dataclass", "slow:X", "x.oinf", run=False, cwd=tmp_path)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 143
+
+
+def test_a_program_that_calls_it_keeps_its_signals(cli, model_path):
+    """Left behind, a handler met the forked children of others, and a pool of processes could not be ended."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    for words in (["info", str(model_path)], ["info", "nothing"], ["nothing"]):
+        cli(*words)
+        assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_thread_may_call_it(cli, model_path):
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(cli, "info", model_path).result()
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("way", ["module", "script"])

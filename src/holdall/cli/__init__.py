@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -98,11 +99,11 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong becomes one sentence and an exit code."""
-        signal.signal(signal.SIGTERM, _terminate)
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
             ctx.color = False  # every echo of every command heeds it
         try:
-            result = super().invoke(ctx)
+            with _own_signals():
+                result = super().invoke(ctx)
             sys.stdout.flush()  # a closed pipe shows up here, not when the interpreter is gone
         except BrokenPipeError:
             _drop_stdout()
@@ -128,7 +129,7 @@ class LazyGroup(click.Group):
             from holdall.cli.suggest import did_you_mean
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx) from error
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        if _may_handle(signal.SIGINT):
             signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there may be files to remove
         return found
 
@@ -146,6 +147,25 @@ def sentence(error: BaseException, path: str | None = None) -> str:
         return brief(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
     text, file = brief(str(error) or type(error).__name__), getattr(error, "file", None) or path
     return text if file is None or file_text(file) in text else f"{file_text(file)}: {text}"
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Inside, SIGTERM is an exception, and signals are handled as a command likes it; afterwards as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if _may_handle(number)}
+    if signal.SIGTERM in before:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _may_handle(number: signal.Signals) -> bool:
+    """Not where it is ignored, as in the background, nor in a thread, nor where other code than Python's handles it."""
+    here = threading.current_thread() is threading.main_thread()
+    return here and signal.getsignal(number) not in (signal.SIG_IGN, None)
 
 
 def _terminate(number: int, frame: object) -> None:
