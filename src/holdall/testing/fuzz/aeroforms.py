@@ -19,7 +19,7 @@ Chunk = tuple[bytes, str, bytes]
 
 
 def aero() -> Iterator[tuple[str, bytes]]:
-    """An index that is not compressed, pages smaller than tensors, tensors over the same bytes, values of no time."""
+    """An index that is not compressed, small pages, tensors over the same bytes, odd dims, values of no time."""
     from blake3 import blake3
     from msgspec.msgpack import Ext
 
@@ -33,12 +33,16 @@ def aero() -> Iterator[tuple[str, bytes]]:
     yield "pages", _file(_index(_entry("a", 0, 8), _entry("b", 8, 16)), shard, pages)
     tied = [_entry(name, 4, 16, hash_b3=blake3(_DATA[4:20]).hexdigest(), quant_params={"a": [1]}) for name in "ab"]
     yield "tied", _file(_index(*tied, _entry("c", 0, 24, later={"x": None})), shard)
+    yield "empty", _file(_index(_entry("w", 0, 0, shape=[0, 1 << 62]), _entry("v", 0, 0, shape=[1 << 40, 0, 7])), shard)
+    yield "crowd", _file(_index(*(_entry(f"{number}", number % 20, 4) for number in range(110))), shard)
     many = _index(*(_entry(f"{number:02}", number, 4) for number in range(20)))
     yield "many", _file(many, shard)
     yield "damaged", _file(many, shard, (PHSH, _SHARD + PAGES, phsh_payload(_SHARD, 24, bytes(32))))
     never = Ext(-1, b"\xff" * 12)
     yield "refused-time", _file(_index(_entry("w", 0, 8, quant_params={"at": never})), shard)
     yield "refused-key", _file(_index(_entry("w", 0, 8, later=never)), shard)
+    yield "refused-product", _file(_index(_entry("w", 0, 8, shape=[1 << 62, 1 << 62])), shard)
+    yield "refused-crowd", _file(_index(*(_entry(f"{number}", 99, 4) for number in range(110))), shard)
     yield "refused-kind", _file(_index(_entry("w", 0, 8, shard_id="0")), shard)
 
 
