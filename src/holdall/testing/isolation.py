@@ -73,6 +73,7 @@ def _run_and_leave(
 ) -> None:
     """The life of the child; it never returns, so that nothing of the parent runs twice."""
     try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler of the parent's would keep it from being ended
         cap = _status("VmSize") + memory
         resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
         used = int(time.process_time())
