@@ -41,7 +41,7 @@ def aero() -> Iterator[tuple[str, bytes]]:
     never = Ext(-1, b"\xff" * 12)
     yield "refused-time", _file(_index(_entry("w", 0, 8, quant_params={"at": never})), shard)
     yield "refused-key", _file(_index(_entry("w", 0, 8, later=never)), shard)
-    yield "refused-product", _file(_index(_entry("w", 0, 8, shape=[1 << 62, 1 << 62])), shard)
+    yield "refused-product", _file(_index(_entry("w", 0, 8, shape=[1 << 62] * 3)), shard)
     yield "refused-crowd", _file(_index(*(_entry(f"{number}", 99, 4) for number in range(110))), shard)
     yield "refused-kind", _file(_index(_entry("w", 0, 8, shard_id="0")), shard)
 

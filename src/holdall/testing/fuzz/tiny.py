@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 import numpy as np
 
@@ -57,9 +58,12 @@ def _declared() -> Model:
 
 
 def _blocks() -> Model:
-    return Model(
-        [Tensor(BLOCKS[n].name, BLOCKS[n], (BLOCKS[n].elements,), Held(bytes(BLOCKS[n].block_bytes))) for n in (2, 8)]
-    )
+    tensors = []
+    for kind in (BLOCKS[2], BLOCKS[8]):
+        for rows in ((), (2,), (0,)):
+            payload = Held(bytes(kind.block_bytes * prod(rows)))
+            tensors.append(Tensor(f"{kind.name}.{len(tensors)}", kind, (*rows, kind.elements), payload))
+    return Model(tensors)
 
 
 def _aliases() -> Model:
@@ -85,7 +89,7 @@ def _quantized(method: str) -> Callable[[], Model]:
     def make() -> Model:
         from holdall.quant.model import quantize_model
 
-        values = np.linspace(-1, 1, 18, dtype=np.float32).reshape(2, 9)  # no whole block, an odd number of nibbles
+        values = np.linspace(-1, 1, 27, dtype=np.float32).reshape(3, 9)  # no whole block, an odd number of nibbles
         return quantize_model(Model([Tensor.of("w", values)]), method, rules=[f"*={method}"])  # though it grows
 
     return make
