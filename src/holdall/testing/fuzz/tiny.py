@@ -58,7 +58,7 @@ def _declared() -> Model:
 
 
 def _blocks() -> Model:
-    tensors = []
+    tensors: list[Tensor] = []
     for kind in (BLOCKS[2], BLOCKS[8]):
         for rows in ((), (2,), (0,)):
             payload = Held(bytes(kind.block_bytes * prod(rows)))
