@@ -194,7 +194,7 @@ def _cast_float(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
         out = np.empty(array.shape, dtype.numpy)
         kernels.narrow(dtype.name, array.reshape(-1), out.reshape(-1).view(np.uint8))
         return out
-    with np.errstate(over="ignore"):  # a cast may overflow to infinity, as asked
+    with np.errstate(over="ignore", invalid="ignore"):  # a cast may overflow to infinity, as asked; NaN stays NaN
         return array.astype(dtype.numpy)
 
 

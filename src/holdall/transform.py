@@ -169,7 +169,7 @@ def _refuse_other_integers(values: NDArray[Any], dtype: DType, stored: memoryvie
     """ContentError for an integer that a cast to floats would change."""
     import numpy as np
 
-    back = dtype.decode_flat(stored, 0, values.size).astype(np.float64)
+    back = dtype.decode_flat(stored, 0, values.size).real.astype(np.float64)
     exact = np.abs(back) < 2.0**63  # what the comparison can tell, infinities apart
     exact[exact] = back[exact].astype(np.int64) == values.astype(np.int64, copy=False)[exact]
     if not exact.all():
