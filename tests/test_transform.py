@@ -90,7 +90,8 @@ def test_an_integer_that_would_become_another_stops_the_cast(value: np.ndarray, 
 
 BEYOND = [
     (np.float32(1e6), "f16"), (np.float64(1e300), "f32"), (np.float32(500), "f8_e4m3"), (np.complex128(1e300j), "c64"),
-    (np.float64(1e300), "c64"), (np.float32(-1), "f8_e8m0"), (np.float32(0), "f8_e8m0"),
+    (np.float64(1e300), "c64"), (np.float32(np.inf), "f8_e4m3"), (np.float32(-np.inf), "f8_e5m2fnuz"),
+    (np.float32(-1), "f8_e8m0"), (np.float32(0), "f8_e8m0"),
     (ml_dtypes.float8_e8m0fnu(2.0**127), "f16"), (ml_dtypes.float8_e8m0fnu(2.0**127), "f8_e5m2"),
     (ml_dtypes.float8_e5m2fnuz(1000), "f8_e4m3"), (ml_dtypes.float8_e5m2fnuz(1000), "f8_e4m3fnuz"),
 ]  # fmt: skip
@@ -100,7 +101,7 @@ BEYOND = [
 def test_values_beyond_the_type_are_told(value: np.floating, dtype: str) -> None:
     told: list[str] = []
     cast(Tensor.of("w", np.array([value, 1, np.nan], value.dtype)), named(dtype), told.append).raw()
-    assert told == [f"tensor 'w': 1 value is beyond {dtype} and no longer finite"]
+    assert told == [f"tensor 'w': 1 value is beyond {dtype} and now infinite or NaN"]
 
 
 @pytest.mark.parametrize("dtype", sorted(FINITE))

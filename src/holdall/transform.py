@@ -133,7 +133,7 @@ def parse_rename(rules: Iterable[str]) -> list[tuple[str, str, int]]:
 def cast(tensor: Tensor, dtype: DType, tell: Callable[[str], None] = lambda text: None) -> Tensor:
     """``tensor`` in another dtype. Floats round to nearest even; an integer that would become another number stops it.
 
-    ``tell`` hears how many finite values are beyond the new type, once the tensor has been made.
+    ``tell`` hears how many values are beyond the new type, once the tensor has been made.
     """
     if tensor.dtype == dtype:
         return tensor
@@ -159,7 +159,7 @@ def cast(tensor: Tensor, dtype: DType, tell: Callable[[str], None] = lambda text
             first += values.size
         if beyond:
             noun = "value is" if beyond == 1 else "values are"
-            become = "held at its largest" if dtype.name in FINITE else "no longer finite"
+            become = "held at its largest" if dtype.name in FINITE else "now infinite or NaN"
             tell(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and {become}")
 
     return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make))
@@ -178,7 +178,7 @@ def _refuse_other_integers(values: NDArray[Any], dtype: DType, stored: memoryvie
 
 
 def _beyond(values: NDArray[Any], dtype: DType, stored: memoryview) -> int:
-    """How many finite values a cast to floats makes infinite or no number, or holds at the largest there is."""
+    """How many numbers a cast to floats makes infinite, infinities NaN, or holds at the largest there is."""
     import numpy as np
 
     if values.dtype.kind not in "fcV" or dtype.kind not in ("float", "complex"):
@@ -193,10 +193,10 @@ def _beyond(values: NDArray[Any], dtype: DType, stored: memoryview) -> int:
         over = np.abs(values) > largest
     if signed and not over.any():
         return 0
-    finite = np.isfinite(values)
-    if dtype.name in FINITE:
-        return int((finite & over).sum())
-    return int((finite & ~np.isfinite(dtype.decode_flat(stored, 0, values.size))).sum())
+    if dtype.name in FINITE:  # it has refused what is not finite
+        return int(over.sum())
+    back = dtype.decode_flat(stored, 0, values.size)
+    return int(((np.isfinite(values) & ~np.isfinite(back)) | (np.isinf(values) & np.isnan(back))).sum())
 
 
 def transposed(tensor: Tensor) -> Tensor:

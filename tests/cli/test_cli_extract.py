@@ -65,7 +65,7 @@ def test_a_cast_says_what_is_no_longer_finite(cli, tmp_path, slice):
     holdall.save("big.oinf", {"w": np.array([1, 70000, -1e30], np.float32)})
     shown = cli("extract", "big.oinf", "w", "--cast", "f16", *slice)
     assert shown.exit_code == 0
-    assert shown.stderr == "holdall: tensor 'w': 2 values are beyond f16 and no longer finite\n"
+    assert shown.stderr == "holdall: tensor 'w': 2 values are beyond f16 and now infinite or NaN\n"
 
 
 def test_slices(cli, model_path, tmp_path):
