@@ -8,7 +8,7 @@ from typing import Any
 from holdall.errors import ContentError, FormatError
 from holdall.formats.hf.index import HfNative, encode_index
 from holdall.formats.hf.layout import INDEX, SINGLE, is_weights, shard_name
-from holdall.formats.safetensors.write import plan_file
+from holdall.formats.safetensors.write import plan_file, with_framework
 from holdall.model import Model
 from holdall.plan import FolderPlan, Plan
 from holdall.sharding import by_size, parse_size
@@ -27,9 +27,9 @@ def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
             raise ContentError(f"hf: {wrong}")
         out.files[name] = Plan()
         out.files[name].stream(model.assets.payload(name))
-    shards = _shards(model, options["max_shard_size"])
+    shards, entries = _shards(model, options["max_shard_size"]), with_framework(model.metadata.entries)
     for file, tensors in shards.items():
-        out.files[file] = plan_file(tensors, model.metadata.entries, options)
+        out.files[file] = plan_file(tensors, entries, options)
     if list(shards) != [SINGLE]:
         weight_map: dict[str, str] = {}
         for file, tensors in shards.items():

@@ -15,16 +15,28 @@ from holdall.model import Model
 from holdall.plan import Plan
 from holdall.tensor import Tensor
 
-__all__ = ["metadata_breach", "name_breach", "plan", "plan_file", "text_breach"]
+__all__ = ["metadata_breach", "name_breach", "plan", "plan_file", "text_breach", "with_framework"]
 
 _ALIGNMENTS = tuple(1 << power for power in range(13))
+_FOR_TORCH = ("torch", "hf", "gguf")  # formats whose models people load with PyTorch
+_FRAMEWORK = Entry("format", "pt")  # transformers before version 5 refuses a file that does not name its framework
 
 
 def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     """The safetensors file that holds ``model``."""
     if model.assets:
         raise ContentError(f"safetensors has no place for assets: {', '.join(model.assets)}")
-    return plan_file(model.tensors, model.metadata.entries, options)
+    entries = model.metadata.entries
+    return plan_file(model.tensors, with_framework(entries) if model.format in _FOR_TORCH else entries, options)
+
+
+def with_framework(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """``entries`` with ``format: pt`` at the end, unless they name a ``format`` themselves.
+
+    >>> with_framework([])
+    [Entry(key='format', value='pt', kind='')]
+    """
+    return entries if any(entry.key == _FRAMEWORK.key for entry in entries) else [*entries, _FRAMEWORK]
 
 
 def plan_file(tensors: Iterable[Tensor], entries: Sequence[Entry], options: Mapping[str, Any]) -> Plan:
