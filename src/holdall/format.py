@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ class Format(ABC):
     title: str  # for people
     suffixes: tuple[str, ...] = ()
     folder = False  # made of several files in a folder
+    splits = False  # a model may be several files of the format in a folder, which then opens as one
     defers_documents = False  # level structure also proves documents that opening leaves until they are asked for
     holds: Holds
     options: tuple[Option, ...] = ()
@@ -120,6 +121,13 @@ class Format(ABC):
         ``tensors`` is how many all files have together. By default a part is a file like any other.
         """
         return model
+
+    def split_files(self, stem: str, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Plan]:
+        """What the folder of a split model needs beside its ``parts``, such as an index: plans by file name.
+
+        ``parts`` has the tensors of each file by its name, ``STEM-00001-of-0000N`` and the suffix, in order.
+        """
+        return {}
 
     def refuses_edit(self, model: Model, changed: Model) -> str | None:
         """Why the file of ``model`` cannot become one that holds ``changed``, its place and all else the same.

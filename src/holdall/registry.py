@@ -42,6 +42,7 @@ class Row:
     suffixes: tuple[str, ...]
     magic: bytes = b""  # empty: the format is asked itself
     folder: bool = False
+    splits: bool = False
 
 
 BUILT_IN: tuple[Row, ...] = (
@@ -51,9 +52,9 @@ BUILT_IN: tuple[Row, ...] = (
     Row("gptrs-checkpoint", "holdall.formats.gptrs:CHECKPOINT", (".gptrs",), b"GPTRSCHK"),
     Row("gptrs-archive", "holdall.formats.gptrs:ARCHIVE", (".gptrsten",), b"GPTRSTEN"),
     Row("aero", "holdall.formats.aero", (".aero",), b"AERO"),
-    Row("gguf", "holdall.formats.gguf", (".gguf",), b"GGUF"),
+    Row("gguf", "holdall.formats.gguf", (".gguf",), b"GGUF", splits=True),
     Row("aeroset", "holdall.formats.aeroset", (".aeroset",), folder=True),
-    Row("safetensors", "holdall.formats.safetensors", (".safetensors",)),
+    Row("safetensors", "holdall.formats.safetensors", (".safetensors",), splits=True),
     Row("torch", "holdall.formats.torch", (".pt", ".pth", ".ckpt")),
     Row("npz", "holdall.formats.npz", (".npz",)),
     Row("onnx", "holdall.formats.onnx", (".onnx",)),
@@ -126,13 +127,17 @@ def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:
 
 
 def _candidates(source: Source, head: bytes, allowed: Collection[str] | None) -> Iterator[Format]:
-    """Formats worth asking, those whose magic matches first. A folder format may be given by its main file too."""
+    """Formats worth asking, those whose magic matches first. A folder format may be given by its main file too.
+
+    A folder has no magic: formats that are always folders come first, then those that may be split into files.
+    """
     wanted = [row for row in BUILT_IN if allowed is None or row.name in allowed]
-    rows = [row for row in wanted if row.folder or not source.is_folder]
+    rows = [row for row in wanted if row.folder or row.splits or not source.is_folder]
     yield from (_load(row.module) for row in rows if row.magic and head.startswith(row.magic))
     yield from (_load(row.module) for row in rows if not row.magic)
+    yield from (_load(row.module) for row in rows if row.magic and source.is_folder)
     for plug_in in _working_plug_ins(allowed):
-        if plug_in.folder or not source.is_folder:
+        if plug_in.folder or plug_in.splits or not source.is_folder:
             yield plug_in
 
 

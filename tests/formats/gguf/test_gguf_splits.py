@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import holdall
+from holdall.cli import main
 from holdall.errors import FormatError, UnsupportedError
 from tests.formats.gguf.build import entry, file, info, u16, u32
 
@@ -93,3 +96,67 @@ def test_parts_that_do_not_make_a_model_are_refused(files: dict[str, bytes], rul
 def test_a_part_without_a_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises((FormatError, UnsupportedError)):
         holdall.open(part(0))
+
+
+def test_the_folder_opens_as_the_model(folder: Path, tmp_path: Path) -> None:
+    (folder / "README.md").write_text("no part")
+    with holdall.open(folder) as model:
+        assert (model.format, list(model), dict(model.metadata)) == ("gguf", list(ARRAYS), METADATA)
+        assert {name: model[name].numpy().tobytes() for name in model} == {k: v.tobytes() for k, v in ARRAYS.items()}
+    assert holdall.verify(folder, level="strict").findings == []
+    assert not holdall.diff(folder, tmp_path / "whole.gguf")
+    report = holdall.convert(folder, tmp_path / "one.gguf")
+    assert "left behind, no part of the model: README.md" in report.changes
+    assert (tmp_path / "one.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+
+
+def test_the_commands_take_the_folder(folder: Path) -> None:
+    runner = CliRunner()
+    for command in ("info", "ls", "verify"):
+        done = runner.invoke(main, [command, str(folder)])
+        assert done.exit_code == 0, done.output
+        assert "none of the formats" not in done.output
+    listed = runner.invoke(main, ["ls", str(folder), "--json"]).output.splitlines()
+    assert [json.loads(line)["name"] for line in listed] == list(ARRAYS)
+
+
+def test_one_part_is_a_set_too(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "whole.gguf", ARRAYS, metadata=METADATA)
+    holdall.convert(tmp_path / "whole.gguf", tmp_path / "m", format="gguf", split="1MB")
+    assert [path.name for path in (tmp_path / "m").iterdir()] == ["m-00001-of-00001.gguf"]
+    with holdall.open(tmp_path / "m") as model:
+        assert (list(model), dict(model.metadata)) == (list(ARRAYS), METADATA)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "message"),
+    [
+        (lambda f: (f / "m-00002-of-00004.gguf").unlink(), "gguf.split.missing", "part 2 of 4 cannot be opened"),
+        (lambda f: (f / "m-00001-of-00004.gguf").unlink(), "core.member", "'m-00001-of-00004.gguf' is not in"),
+        (lambda f: (f / "x-00002-of-00003.gguf").write_bytes(part(1, 3)), "gguf.split.folder", "the parts of 2 models"),
+    ],
+)
+def test_a_folder_without_one_whole_set_is_refused(folder: Path, change, rule: str, message: str) -> None:
+    change(folder)
+    with pytest.raises(FormatError, match=message) as caught:
+        holdall.open(folder)
+    assert caught.value.rule == rule
+    assert rule in [finding.rule for finding in holdall.verify(folder).findings]
+
+
+def test_a_part_is_not_reached_through_a_link(folder: Path, tmp_path: Path) -> None:
+    (folder / "m-00003-of-00004.gguf").rename(tmp_path / "outside.gguf")
+    (folder / "m-00003-of-00004.gguf").symlink_to(tmp_path / "outside.gguf")
+    with pytest.raises(FormatError, match="symbolic link"):
+        holdall.open(folder)
+
+
+def test_parts_beside_safetensors_leave_the_folder_to_them(folder: Path) -> None:
+    holdall.save(folder / "model.safetensors", {"w": np.zeros(2, np.float32)})
+    with holdall.open(folder) as model:
+        assert model.format == "hf"
+
+
+def test_only_an_allowed_format_looks_at_a_folder(folder: Path) -> None:
+    with pytest.raises(FormatError, match="none of the formats hf"):
+        holdall.open(folder, allowed=["hf"])

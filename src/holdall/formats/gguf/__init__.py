@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdall.errors import UnsupportedError
 from holdall.format import Format, Holds, Option
 from holdall.formats.gguf.layout import MAGIC, MAX_DIMS
 from holdall.formats.gguf.rules import RULES
@@ -43,6 +44,7 @@ class Gguf(Format):
     name = "gguf"
     title = "GGUF"
     suffixes = (".gguf",)
+    splits = True
     defers_documents = True  # a vocabulary is decoded when it is asked for
     holds = Holds(
         dtypes=frozenset([*PLAIN.values(), *(blocks.name for blocks in BLOCKS.values())]),
@@ -59,8 +61,15 @@ class Gguf(Format):
     rules = RULES
 
     def accepts(self, head: bytes, source: Source) -> bool:
-        """By the magic."""
-        return head.startswith(MAGIC)
+        """By the magic; a folder by the names of parts in it."""
+        if not source.is_folder:
+            return head.startswith(MAGIC)
+        from holdall.formats.gguf.splits import sets_in
+
+        try:
+            return bool(sets_in(source.names()))
+        except (OSError, UnsupportedError):
+            return False
 
     def read(self, source: Source, check: Check, ledger: Ledger) -> Model:
         """Header, metadata and tensor table; of a split model, those of all parts."""
@@ -75,7 +84,9 @@ class Gguf(Format):
         return plan(model, options)
 
     def part(self, model: Model, number: int, count: int, tensors: int) -> Model:
-        """With the split.* entries; the first part has the metadata."""
+        """With the split.* entries; the first part has the metadata, and a single one says nothing of splitting."""
+        if count == 1:
+            return model
         from holdall.formats.gguf.read import GgufNative
         from holdall.model import Model
 
@@ -88,6 +99,12 @@ class Gguf(Format):
             version=model.version,
             sources=model.sources,
         )
+
+    def beside(self, model: Model) -> list[str]:
+        """Files of the folder that are no parts of the split model."""
+        known = {source.member for source in model.sources}
+        folders = (source for source in model.sources[:1] if source.is_folder)
+        return [name for source in folders for name in source.everything() if name not in known]
 
     def facet(self, name: str, model: Model) -> Any:
         """The vocabulary."""

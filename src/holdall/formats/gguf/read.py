@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdall.check import Check
-from holdall.errors import UnsupportedError
 from holdall.formats.gguf.part import Part, read_part
 from holdall.formats.gguf.splits import KEYS, first_part, joined, read_parts
 from holdall.metadata import Entry, Metadata
@@ -35,10 +34,7 @@ class GgufNative:
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
     """The model in ``source``, and in the parts beside it."""
     if source.is_folder:
-        name = first_part(source)
-        if name is None:
-            raise UnsupportedError(f"{source.name}: the folder does not hold one split GGUF model")
-        first = source.sibling(name)
+        first = source.sibling(first_part(source, check))
         opened = read_part(first, check, ledger.member(first))
     else:
         opened = read_part(source, check, ledger)

@@ -54,6 +54,7 @@ SPLIT_KEYS: Final = Rule("gguf.split.keys", "split.no and split.count are intege
 SPLIT_NAME: Final = Rule(
     "gguf.split.name", "a part is called NAME-00001-of-0000N.gguf, by its split.no and split.count"
 )
+SPLIT_FOLDER: Final = Rule("gguf.split.folder", "a folder has the parts of one model, NAME-00001-of-0000N.gguf")
 SPLIT_MISSING: Final = Rule("gguf.split.missing", "all parts of a split model are there")
 SPLIT_AGREE: Final = Rule("gguf.split.agree", "all parts state the same count, each its own number")
 SPLIT_TENSORS: Final = Rule("gguf.split.tensors", "split.tensors.count is the number of tensors in all parts")

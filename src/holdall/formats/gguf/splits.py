@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdall.ledger import Ledger
     from holdall.source import Source
 
-__all__ = ["KEYS", "first_part", "joined", "part_name", "read_parts"]
+__all__ = ["KEYS", "first_part", "joined", "part_name", "read_parts", "sets_in"]
 
 NUMBER, COUNT, TENSORS = KEYS = ("split.no", "split.count", "split.tensors.count")
 
@@ -37,10 +37,29 @@ def part_name(stem: str, number: int, count: int) -> str:
     return f"{stem}-{number + 1:05}-of-{count:05}.gguf"
 
 
-def first_part(folder: Source) -> str | None:
-    """The first part of the one split model in a folder; None when there is none, or more than one."""
-    found = [name for name in folder.names() if (match := _NAME.fullmatch(name)) and int(match[2]) == 1]
-    return found[0] if len(found) == 1 else None
+def sets_in(names: Iterable[str]) -> dict[tuple[str, int], str]:
+    """The split models that files of these names are parts of, by stem and count, each with its first part's name.
+
+    >>> sets_in(["a-00002-of-00002.gguf", "a-00001-of-00002.gguf", "b.gguf"])
+    {('a', 2): 'a-00001-of-00002.gguf'}
+    """
+    found: dict[tuple[str, int], str] = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            stem, count = match[1], int(match[3])
+            first = found.setdefault((stem, count), part_name(stem, 0, count))
+            found[stem, count] = name if int(match[2]) == 1 else first  # as it is spelt: the suffix may be .GGUF
+    return found
+
+
+def first_part(folder: Source, check: Check) -> str:
+    """The name of the first part of the one split model in a folder."""
+    found = list(sets_in(folder.names()).values())
+    if len(found) != 1:
+        shown = f"the parts of {len(found)} models, which begin with {', '.join(found[:5])}" if found else "no parts"
+        check.fail(rules.SPLIT_FOLDER, None, f"gguf: {folder.name} has {shown}", hint="open one file by its own path")
+    return found[0]
 
 
 def read_parts(opened: Part, home: Source, check: Check, ledger: Ledger) -> list[Part]:

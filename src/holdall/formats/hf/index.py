@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +20,7 @@ from holdall.source import Source
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["HfNative", "ShardMap", "ShardedIndex", "encode_index", "read_index"]
+__all__ = ["HfNative", "ShardMap", "ShardedIndex", "read_index"]
 
 _SAMPLE, _WORDS = 256, 64  # rows that are looked at to find the files, and files that they may find
 
@@ -192,9 +191,3 @@ def _metadata(tape: Tape, index: int | None, name: str, check: Check) -> dict[st
         check.fail(rules.DUPLICATE, start + duplicate.offset, message, inner=duplicate.path)
     found: dict[str, Any] = document.value
     return found
-
-
-def encode_index(metadata: Mapping[str, Any], weight_map: Mapping[str, str]) -> bytes:
-    """The index file, as the ecosystem writes it: sorted, two spaces deep."""
-    content = {"metadata": dict(metadata), "weight_map": dict(weight_map)}
-    return (json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -13,10 +13,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from holdall.formats.safetensors.layout import INDEX_SUFFIX
+
 __all__ = ["INDEX", "INDEX_SUFFIX", "SINGLE", "SUFFIX", "is_weights", "shard_name", "weights_of"]
 
 SUFFIX: Final = ".safetensors"
-INDEX_SUFFIX: Final = ".safetensors.index.json"
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdall.errors import ContentError, FormatError
-from holdall.formats.hf.index import HfNative, encode_index
+from holdall.formats.hf.index import HfNative
 from holdall.formats.hf.layout import INDEX, SINGLE, is_weights, shard_name
+from holdall.formats.safetensors.sharded import index_plan
 from holdall.formats.safetensors.write import plan_file, with_framework
 from holdall.model import Model
 from holdall.plan import FolderPlan, Plan
@@ -31,16 +32,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
     for file, tensors in shards.items():
         out.files[file] = plan_file(tensors, entries, options)
     if list(shards) != [SINGLE]:
-        weight_map: dict[str, str] = {}
-        for file, tensors in shards.items():
-            for tensor in tensors:
-                if tensor.name in weight_map:
-                    raise ContentError(f"hf: two tensors are called {tensor.name!r}")
-                weight_map[tensor.name] = file
-        index = model.native.index_metadata if isinstance(model.native, HfNative) else {}
-        total = sum(tensor.nbytes for tensors in shards.values() for tensor in tensors)
-        out.files[INDEX] = Plan()
-        out.files[INDEX].put(encode_index({**index, "total_size": total}, weight_map))
+        out.files[INDEX] = index_plan(shards, model.native.index_metadata if isinstance(model.native, HfNative) else {})
     return out
 
 

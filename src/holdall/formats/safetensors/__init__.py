@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Holds, Option
-from holdall.formats.safetensors.layout import CAP, HEADER, WORD_OF
+from holdall.formats.safetensors.layout import CAP, HEADER, INDEX_SUFFIX, WORD_OF
 from holdall.formats.safetensors.rules import RULES
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdall.model import Model
     from holdall.plan import Plan
     from holdall.source import Source
+    from holdall.tensor import Tensor
 
 __all__ = ["FORMAT", "OPTIONS"]
 
@@ -45,6 +46,7 @@ class Safetensors(Format):
     name = "safetensors"
     title = "safetensors"
     suffixes = (".safetensors",)
+    splits = True
     holds = Holds(
         dtypes=frozenset(WORD_OF),
         whole_bytes=True,
@@ -76,6 +78,12 @@ class Safetensors(Format):
         from holdall.formats.safetensors.write import plan
 
         return plan(model, options)
+
+    def split_files(self, stem: str, parts: Mapping[str, Sequence[Tensor]]) -> dict[str, Plan]:
+        """The index, by which Hugging Face libraries and holdall open the folder."""
+        from holdall.formats.safetensors.sharded import index_plan
+
+        return {stem + INDEX_SUFFIX: index_plan(parts)}
 
 
 FORMAT = Safetensors()

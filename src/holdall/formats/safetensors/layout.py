@@ -14,12 +14,14 @@ from typing import Final
 
 from holdall.layout import U64, Layout
 
-__all__ = ["CAP", "DTYPES", "FIELDS", "HEADER", "METADATA", "ORDER", "WORD_OF"]
+__all__ = ["CAP", "DTYPES", "FIELDS", "HEADER", "INDEX_SUFFIX", "METADATA", "ORDER", "WORD_OF"]
 
 HEADER: Final = Layout("header", length=U64)
 
 METADATA: Final = "__metadata__"
 FIELDS: Final = ("dtype", "shape", "data_offsets")
+
+INDEX_SUFFIX: Final = ".safetensors.index.json"  # of the file that says which tensor is in which of several
 
 CAP: Final = 100_000_000  # bytes of header; the format's own library opens no larger one
 
