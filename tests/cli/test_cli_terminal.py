@@ -55,3 +55,15 @@ def test_escapes_can_be_turned_off(terminal, named_path, name, extra):
     plain, code = terminal(80, name, named_path, **extra)
     assert code == 0
     assert "\x1b" not in plain
+
+
+def test_no_bar_is_left_before_what_a_command_prints(terminal, tmp_path):
+    holdall.save(tmp_path / "m.safetensors", {"w": np.random.default_rng(0).random((2048, 1024), np.float32)})
+    shown, code = terminal(200, "quantize", tmp_path / "m.safetensors", tmp_path / "m.mcf", "--rule", "x=q8")
+    assert code == 0
+    lines = bare(shown).splitlines()
+    assert lines[0] == "holdall: --rule 'x' matches no tensor"
+    assert lines[1] == "policy: k4, mode best"
+    assert "quantizing into" in shown  # the bar comes later
+    *_, last = bare(shown).split("quantizing into")
+    assert "\nwrote " in last.replace("\r", "\n")

@@ -180,3 +180,51 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path):
     assert running.returncode == 130
     assert errors.decode().strip() == "holdall: interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
+
+
+def test_bits_per_weight_are_of_the_whole_model(source, tmp_path):
+    ran = run(source, tmp_path / "out.mcf", "--method", "k4", "--report", tmp_path / "r.json")
+    with holdall.open(tmp_path / "out.mcf") as model:
+        stored = sum(tensor.nbytes for tensor in model.tensors)
+        elements = sum(int(np.prod(tensor.shape)) for tensor in model.tensors)
+    assert elements == 2 * 64 * 300 + 64
+    assert f"  {8 * stored / elements:.3f} bits per weight of the whole model" in ran.output
+    facts = json.loads((tmp_path / "r.json").read_text())
+    assert facts["elements"] == elements
+    assert facts["total"]["bits_per_weight"] == 8 * stored / elements
+    assert facts["total"]["bits_per_weight"] > max(each["bits_per_weight"] for each in facts["tensors"])  # the bias
+    run(source, tmp_path / "out.mcf", "--method", "k4", "--report", tmp_path / "r.md")
+    assert f"{8 * stored / elements:.3f}, of the whole model" in (tmp_path / "r.md").read_text()
+
+
+@pytest.mark.parametrize("mode", ["best", "reference"])
+def test_a_model_without_tensors_is_not_quantized(tmp_path, mode):
+    holdall.save(tmp_path / "empty.safetensors", {})
+    ran = run(tmp_path / "empty.safetensors", tmp_path / "out.mcf", "--mode", mode)
+    assert ran.exit_code == 1
+    assert "the source has no tensors: there is nothing to quantize" in ran.output
+    assert not (tmp_path / "out.mcf").exists()
+
+
+@pytest.mark.parametrize("method", ["int8", "int4"])
+def test_flat_methods_take_any_rank(tmp_path, method):
+    shapes = {"conv": (16, 8, 3, 3), "cube": (4, 8, 16), "matrix": (32, 32), "gain": (512,), "many": (2, 2, 2, 2, 64)}
+    arrays = {name: weights(n, 1, int(np.prod(s))).reshape(s) for n, (name, s) in enumerate(shapes.items())}
+    holdall.save(tmp_path / "in.safetensors", arrays)
+    assert run(tmp_path / "in.safetensors", tmp_path / "out.mcf", "--method", method).exit_code == 0
+    with holdall.open(tmp_path / "out.mcf") as model:
+        assert {t.name for t in model.tensors if str(t.dtype) == f"mcf.{method}"} == {"conv", "cube", "matrix", "many"}
+        for name in ("conv", "many"):
+            step = np.abs(arrays[name]).max() / (127 if method == "int8" else 7)
+            assert model[name].shape == shapes[name]
+            assert np.sqrt(np.mean((model[name].numpy() - arrays[name]) ** 2)) < step
+    assert run(tmp_path / "in.safetensors", tmp_path / "v.mcf", "--method", method, "--include", "gain").exit_code == 0
+    with holdall.open(tmp_path / "v.mcf") as model:
+        assert {t.name for t in model.tensors if str(t.dtype) == f"mcf.{method}"} == {"gain"}
+
+
+def test_block_methods_leave_other_ranks(tmp_path):
+    holdall.save(tmp_path / "in.safetensors", {"conv": weights(1).reshape(64, 3, 10, 10), "w": weights(2)})
+    assert "rank 4" in run(tmp_path / "in.safetensors", tmp_path / "out.mcf", "--method", "k4").output
+    with holdall.open(tmp_path / "out.mcf") as model:
+        assert {t.name: str(t.dtype) for t in model.tensors} == {"conv": "f32", "w": "mcf.k4"}

@@ -169,7 +169,10 @@ def _styled(cells: list[str], *, heads: bool, first: bool) -> list[str]:
 
 @contextmanager
 def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
-    """A bar on stderr while something long runs, counting bytes or things; None when nobody looks at stderr."""
+    """A bar on stderr while something long runs, counting bytes or things; None when stderr is no terminal.
+
+    It appears with the first progress: what a command prints before that stands on lines of its own.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -188,10 +191,14 @@ def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [DownloadColumn(), TransferSpeedColumn()] if of == "bytes" else [MofNCompleteColumn(), TextColumn(of)]
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(str(Text(label)), total=None)
+    bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    task = bar.add_task(str(Text(label)), total=None)
 
-        def told(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
+    def told(done: int, total: int | None) -> None:
+        bar.start()  # does nothing where it runs already
+        bar.update(task, completed=done, total=total)
 
+    try:
         yield told
+    finally:
+        bar.stop()

@@ -44,7 +44,7 @@ _REASONS = 4  # shown for why nothing is quantized
               help="Another method for these tensors, or none; the first match counts.")  # fmt: skip
 @click.option("--sensitive", type=click.Choice(_METHODS, case_sensitive=False),
               help="Another method for value, feed-forward and position matrices, where errors tell most.")  # fmt: skip
-@click.option("--include", multiple=True, metavar="GLOB", help="Quantize only matrices with such names.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Quantize only tensors with such names.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave tensors with such names as they are.")
 @click.option(
     "--min-size", default="0", type=SIZE, metavar="N", help="Leave matrices with fewer elements, such as 64K."
@@ -174,7 +174,9 @@ class _Work:
 
     def _check_work(self, choices: Sequence[Choice]) -> None:
         """Refuse to make a mere copy, unless a rule says none, or the reference, which makes one, is to be followed."""
-        if self.methods or not choices or self.policy.every:
+        if not choices:
+            raise ContentError("the source has no tensors: there is nothing to quantize")
+        if self.methods or self.policy.every:
             return
         reasons = Counter(choice.reason for choice in choices)
         if not any(rule.method is None and f"rule {rule.pattern}=none" in reasons for rule in self.policy.rules):
@@ -269,8 +271,8 @@ def _lines(done: ConversionReport, found: QuantReport | None, path: str | None, 
     if found is not None and path is not None:
         total = found.total
         lines.append(
-            f"  {total.bits_per_weight:.3f} bits per weight, signal to noise {total.snr_db:.2f} dB, "
-            f"cosine {total.cosine:.6f}: see {clean(path)}"
+            f"  {found.bits_per_weight:.3f} bits per weight of the whole model; of the quantized tensors, "
+            f"signal to noise {total.snr_db:.2f} dB, cosine {total.cosine:.6f}: see {clean(path)}"
         )
     return lines
 

@@ -40,7 +40,7 @@ def _summary(report: QuantReport) -> list[tuple[str, str]]:
         ("mode", report.mode or "not stated"),
         ("tensors", f"{len(report.tensors)} quantized, {report.untouched} as they were"),
         ("bytes", f"{report.source_bytes:,} before, {report.target_bytes:,} after"),
-        ("bits per weight", f"{total.bits_per_weight:.3f}"),
+        ("bits per weight", f"{report.bits_per_weight:.3f}, of the whole model"),
         ("RMSE", _number(total.rmse)),
         ("relative error", _number(total.relative)),
         ("largest error", _number(total.max_error)),

@@ -58,6 +58,8 @@ class Choice:
 class Policy:
     """Matrices of floats yes; norms, biases and everything else no. The first rule that matches a name counts.
 
+    Methods that take any rank (int8, int4) also take tensors of rank 3 and more; vectors only when they are named.
+
     ``include`` replaces the list of names that are spared by default, ``exclude`` adds to it. ``min_size`` is in
     elements. ``sensitive`` is the method for :data:`SENSITIVE` matrices that no rule names. ``every`` is the reference
     quantizer's way: all matrices of floats, whatever their name and size.
@@ -100,13 +102,19 @@ class Policy:
         if rule is not None and rule.method is None:
             return Choice(None, f"rule {rule.pattern}=none")
         method = method_named(self.method if rule is None or rule.method is None else rule.method)
-        if not method.fits(tensor.shape) or (rule is None and len(tensor.shape) != 2):
-            return Choice(None, f"rank {len(tensor.shape)}" if 0 not in tensor.shape else "empty")
+        rank = len(tensor.shape)
+        if not method.fits(tensor.shape) or (rule is None and not self._takes_rank(rank)):
+            return Choice(None, f"rank {rank}" if 0 not in tensor.shape else "empty")
         if rule is None and not self.every:
             reason = self._spares(tensor, method)
             if reason:
                 return Choice(None, reason)
-        return Choice(method, "matrix" if rule is None else f"rule {rule.pattern}")
+        unnamed = "matrix" if rank == 2 else f"rank {rank}"
+        return Choice(method, unnamed if rule is None else f"rule {rule.pattern}")
+
+    def _takes_rank(self, rank: int) -> bool:
+        """Matrices always; what else the method takes from rank 3 on, and below that when ``include`` asks for it."""
+        return rank == 2 or (not self.every and (rank > 2 or bool(self.include)))
 
     def _spares(self, tensor: Tensor, method: Method) -> str:
         name = tensor.name

@@ -51,7 +51,10 @@ class TensorError:
 
 @dataclass(frozen=True, slots=True)
 class QuantReport:
-    """All quantized tensors in file order, the sum of them, and the bytes of everything before and after."""
+    """All quantized tensors in file order, the error of all, and the bytes of the whole model before and after.
+
+    ``elements`` counts those of the whole model, tensors that stayed as they were included.
+    """
 
     source: str
     target: str
@@ -60,8 +63,14 @@ class QuantReport:
     total: Measures
     source_bytes: int
     target_bytes: int
+    elements: int
     untouched: int = 0
     worst: tuple[str, ...] = field(default=())
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Stored bits of the whole model by its elements."""
+        return 8 * self.target_bytes / max(1, self.elements)
 
     def as_dict(self) -> dict[str, Any]:
         """The report in plain values, as the JSON file has it; a ratio without end is null."""
@@ -72,7 +81,8 @@ class QuantReport:
             "source_bytes": self.source_bytes,
             "target_bytes": self.target_bytes,
             "untouched": self.untouched,
-            "total": _plain(self.total),
+            "elements": self.elements,
+            "total": {**_plain(self.total), "bits_per_weight": self.bits_per_weight},
             "worst": list(self.worst),
             "tensors": [
                 {
@@ -129,6 +139,7 @@ def compare(
         total.measures(),
         source.nbytes,
         target.nbytes,
+        sum(tensor.count for tensor in target.tensors if tensor.has_data),
         len(target) - len(found),
         tuple(found[row].name for row in order),
     )
