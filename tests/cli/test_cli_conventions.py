@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import struct
 import subprocess
 import sys
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -207,9 +209,68 @@ def test_sigterm_is_143(command, tmp_path):
     assert process.returncode == 143
 
 
+@pytest.fixture
+def large_path(tmp_path):
+    """Half a gigabyte of zeros that takes no room on the disk, and some time to be cast."""
+    path = tmp_path / "large.safetensors"
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1 << 27], "data_offsets": [0, 1 << 29]}}).encode()
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + (1 << 29))
+    return path
+
+
+def wait_for_part(folder):
+    """Until the conversion is in the middle of writing."""
+    for _ in range(6000):
+        parts = [path for path in folder.iterdir() if path.name.endswith(".holdall.part")]
+        if parts and any(path.stat().st_size > 1 << 20 for path in parts):
+            return
+        time.sleep(0.01)
+    pytest.fail("no part was written")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_it_leave_the_old_file_and_no_part(command, large_path, tmp_path, number):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "x.oinf").write_bytes(b"old")
+    process = command("convert", large_path, out / "x.oinf", "--cast", "bf16", run=False)
+    wait_for_part(out)
+    process.send_signal(number)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 128 + number
+    assert [(path.name, path.read_bytes()) for path in out.iterdir()] == [("x.oinf", b"old")]
+
+
+def test_a_terminal_that_is_closed_leaves_no_part(large_path, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    line = [sys.executable, "-c", LAUNCH, "convert", str(large_path), str(out / "x.oinf"), "--cast", "bf16"]
+    child, ours = pty.fork()  # the child has a terminal of its own, whose end is a SIGHUP
+    if not child:
+        os.execve(sys.executable, line, {**os.environ, "PYTHONPATH": str(SRC), "TERM": "xterm"})
+    wait_for_part(out)
+    os.close(ours)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert list(out.iterdir()) == []
+
+
+def test_a_hangup_that_is_ignored_stays_so(large_path, tmp_path):
+    """As nohup starts it."""
+    code = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {LAUNCH}"
+    line = [sys.executable, "-c", code, "convert", str(large_path), str(tmp_path / "x.oinf"), "--cast", "bf16"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SRC)})
+    wait_for_part(tmp_path)
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate(timeout=60)[0].startswith(b"wrote ")
+    assert process.returncode == 0
+
+
 def test_a_program_that_calls_it_keeps_its_signals(cli, model_path):
     """Left behind, a handler met the forked children of others, and a pool of processes could not be ended."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     for words in (["info", str(model_path)], ["info", "nothing"], ["nothing"]):
         cli(*words)

@@ -56,7 +56,7 @@ SUMMARIES = {
 
 BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 INTERRUPTED = 130  # ... and SIGINT
-TERMINATED = 143  # ... and SIGTERM
+ENDING = (signal.SIGTERM, signal.SIGHUP)  # signals that end a command after it has removed what it was writing
 
 
 class Failure(click.ClickException):
@@ -151,10 +151,11 @@ def sentence(error: BaseException, path: str | None = None) -> str:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Inside, SIGTERM is an exception, and signals are handled as a command likes it; afterwards as they were."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if _may_handle(number)}
-    if signal.SIGTERM in before:
-        signal.signal(signal.SIGTERM, _terminate)
+    """Inside, SIGTERM and SIGHUP are exceptions, and a command may handle others; afterwards all is as before."""
+    before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT) if _may_handle(number)}
+    for number in ENDING:
+        if number in before:
+            signal.signal(number, _terminate)
     try:
         yield
     finally:
@@ -169,8 +170,8 @@ def _may_handle(number: signal.Signals) -> bool:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """Leave as after ctrl-C: files in progress are removed on the way out."""
-    raise SystemExit(TERMINATED)
+    """Leave as after ctrl-C: files in progress are removed on the way out. The code is what a shell reports."""
+    raise SystemExit(128 + number)
 
 
 class _Output(io.BufferedWriter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import le
 from typing import Any
@@ -201,4 +201,5 @@ def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
     try:
         yield told
     finally:
-        bar.stop()
+        with suppress(OSError):  # the terminal may be gone, and with it what is to be wiped off
+            bar.stop()
