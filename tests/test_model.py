@@ -204,3 +204,18 @@ def test_path_and_content_in_the_wrong_order_are_told_apart(tmp_path):
     arrays = {"w": np.ones(2, np.float32)}
     with pytest.raises(TypeError, match="not dict"):
         holdall.save(arrays, tmp_path / "w.oinf", format="oinf")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (4, 3, 2)])
+def test_a_tensor_has_the_sizes_of_its_array(shape):
+    array = np.zeros(shape, np.float32)
+    tensor = Tensor.of("t", array)
+    assert (tensor.ndim, tensor.size) == (array.ndim, array.size)
+    assert bool(tensor) is True  # an empty tensor is there all the same
+    if shape:
+        assert len(tensor) == len(array)
+        assert [row.tolist() for row in tensor] == array.tolist()
+    else:
+        for unsized in (tensor, array):
+            with pytest.raises(TypeError, match=r"^len\(\) of"):
+                len(unsized)

@@ -7,6 +7,8 @@ that callers would catch without knowing holdall.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "ClosedError",
     "ContentError",
@@ -62,7 +64,24 @@ class ClosedError(HoldallError, ValueError):
 
 
 class MissingError(HoldallError, KeyError):
-    """A name that the model does not have was asked for."""
+    """A name that the model does not have was asked for.
+
+    ``word`` is that name and ``known`` those that there are: the sentence asks whether a similar one was meant. It is
+    looked for when the error is shown, since ``model.get(name)`` and the like never show it.
+
+    >>> str(MissingError("there is no tensor 'wieght'", "wieght", ["weight", "bias"]))
+    "there is no tensor 'wieght'. Did you mean 'weight'?"
+    """
+
+    def __init__(self, message: str, word: str = "", known: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self._word = word
+        self._known = known
 
     def __str__(self) -> str:
-        return str(self.args[0])  # KeyError would show the repr
+        from holdall.suggest import did_you_mean
+
+        return f"{self.args[0]}{did_you_mean(self._word, self._known)}"  # KeyError would show the repr
+
+    def __reduce__(self) -> tuple[type[MissingError], tuple[str]]:
+        return type(self), (str(self),)

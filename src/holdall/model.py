@@ -212,7 +212,8 @@ class Model(Mapping[str, Tensor]):
         try:
             return tensors.tensor(tensors.row(name))
         except KeyError:
-            raise MissingError(f"there is no tensor {name!r} among the {len(tensors)}") from None
+            message = f"there is no tensor {name!r} among the {len(tensors)}"
+            raise MissingError(message, str(name), tensors.names) from None  # a name may be asked for that is no text
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors.names)

@@ -31,6 +31,8 @@ class Tensor:
     >>> t = Tensor.of("w", np.arange(6, dtype=np.int8).reshape(2, 3))
     >>> str(t.dtype), t.shape, t.nbytes, t[1].tolist()
     ('i8', (2, 3), 6, [3, 4, 5])
+    >>> t.ndim, t.size, len(t)
+    (2, 6, 2)
     """
 
     __slots__ = ("dtype", "name", "native", "payload", "shape")
@@ -96,6 +98,26 @@ class Tensor:
     def count(self) -> int:
         """Number of elements, as an exact integer."""
         return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements, under the name that arrays have for it."""
+        return self.count
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        """The first dimension; TypeError for a scalar, as of an array."""
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        """True: a tensor is there, whatever its values, and an empty one is no missing one."""
+        return True
 
     @property
     def offset(self) -> int | None:

@@ -136,3 +136,14 @@ def test_completion_knows_the_tensors(cli, model_path):
         env={"_HOLDALL_COMPLETE": "bash_complete", "COMP_WORDS": f"holdall extract {model_path} lay", "COMP_CWORD": "3"}
     )
     assert shown.output.split() == ["plain,layers.0.b", "plain,layers.0.w", "plain,layers.1.w"]
+
+
+def test_a_model_without_tensors_is_said_to_have_none(cli, tmp_path):
+    holdall.save(tmp_path / "empty.safetensors", {})
+    shown = cli("extract", tmp_path / "empty.safetensors", "--all", tmp_path / "out")
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert shown.stderr == f"holdall: {tmp_path / 'empty.safetensors'}: has no tensors: nothing to extract\n"
+    assert list((tmp_path / "out").iterdir()) == []
+    named = cli("extract", tmp_path / "empty.safetensors", "w")
+    assert named.exit_code == 1
+    assert "there is no tensor 'w' among the 0" in named.stderr

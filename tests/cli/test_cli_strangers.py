@@ -109,6 +109,10 @@ def test_a_misspelt_tensor(cli, model_path):
     shown = cli("extract", model_path, "layers.0.v")
     assert shown.exit_code == 1
     assert "there is no tensor 'layers.0.v' among the 5. Did you mean 'layers.0." in shown.stderr
+    shown = cli("ls", model_path, "layers.0.v")
+    assert shown.exit_code == 1
+    assert "no tensor matches 'layers.0.v'. Did you mean 'layers.0." in shown.stderr
+    assert "Did you mean" not in cli("ls", model_path, "layers.0.v*").stderr
 
 
 def test_a_misspelt_format(cli, model_path):

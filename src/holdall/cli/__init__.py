@@ -126,7 +126,7 @@ class LazyGroup(click.Group):
         try:
             found = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from holdall.cli.suggest import did_you_mean
+            from holdall.suggest import did_you_mean
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx) from error
         if _may_handle(signal.SIGINT):

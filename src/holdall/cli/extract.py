@@ -10,8 +10,7 @@ import click
 
 from holdall.cli.options import FILE, AnyType, Reading, TextType, each_file, reading
 from holdall.cli.output import emit_json, progress
-from holdall.cli.suggest import tensor_named
-from holdall.cli.text import clean, shape_text, size_text
+from holdall.cli.text import clean, file_text, shape_text, size_text
 from holdall.errors import HoldallError
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def extract(
             if folder is not None:
                 _extract_all(model, folder, cast, raw, reading)
             elif name is not None:
-                _extract_one(model, tensor_named(model, name), output, key, cast, raw, reading)
+                _extract_one(model, model[name], output, key, cast, raw, reading)
         return True
 
     each_file([file], act)
@@ -152,6 +151,8 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, reading
     from holdall.extract import file_names, npy_plan, npy_type, raw_plan
 
     Path(folder).mkdir(parents=True, exist_ok=True)
+    if not len(model):
+        click.echo(f"holdall: {file_text(model.sources[0].name)}: has no tensors: nothing to extract", err=True)
     for tensor, safe in zip(model.tensors, file_names(model.tensors.names), strict=True):
         if not tensor.has_data:
             click.echo(f"holdall: tensor {clean(tensor.name)}: has no data, skipped", err=True)

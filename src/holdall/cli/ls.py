@@ -41,7 +41,10 @@ def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, rea
         with reading.open(path) as model:
             tensors = _sorted(list(_matching(model, globs)), sort)
             if globs and not tensors:
-                raise MissingError(f"{path}: no tensor matches {' '.join(map(repr, globs))}")
+                plain = next((glob for glob in globs if not set("*?[") & set(glob)), "")
+                raise MissingError(
+                    f"{path}: no tensor matches {' '.join(map(repr, globs))}", plain, model.tensors.names
+                )
             if reading.json:
                 emit_json_lines(_facts(tensor, len(model.sources) > 1) for tensor in tensors)
             elif tree:

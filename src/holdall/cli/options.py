@@ -41,7 +41,7 @@ class FormatName(TextType):
         from holdall import registry
 
         if not any(row.name == value for row in registry.BUILT_IN) and value not in registry.names():
-            from holdall.cli.suggest import did_you_mean
+            from holdall.suggest import did_you_mean
 
             known = registry.names()
             text = f"there is no format {value!r}; the formats are: {', '.join(known)}{did_you_mean(value, known)}"
