@@ -160,6 +160,13 @@ class Format(ABC):
         """Files in the folder of an open model that are no part of it: no conversion takes them along."""
         return []
 
+    def bound_values(self, model: Model) -> dict[str, str]:
+        """Tensors whose values depend on what the format keeps beside them, such as scales, with the reason.
+
+        A tensor that says so itself by its encoding is not among them.
+        """
+        return {}
+
     def facet(self, name: str, model: Model) -> Any:
         """What the model holds under a facet's name ("sizevars", "vocab", "config"); None where it holds none."""
         return None

@@ -75,6 +75,15 @@ class Oinf(Format):
 
         audit(model, check, tick)
 
+    def bound_values(self, model: Model) -> dict[str, str]:
+        """Tensors with quantization parameters, which version 2 has beside the payload."""
+        if model.version == (1,):
+            return {}
+        from holdall.formats.oinf.quant import QuantParams
+
+        quantized = (tensor.name for tensor in model.tensors if isinstance(tensor.native, QuantParams))
+        return dict.fromkeys(quantized, "is scaled by the quantization parameters of its entry")
+
     def facet(self, name: str, model: Model) -> Any:
         """Size variables."""
         from holdall.formats.oinf.read import OinfNative
