@@ -18,6 +18,7 @@ from typing import Any
 from holdall.plan import Plan, Tap
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.source import CHUNK, Source
+from holdall.source.buffers import Buffers
 
 __all__ = ["digest_ranges"]
 
@@ -74,24 +75,21 @@ def _pieces(taps: Sequence[Tap]) -> Iterator[tuple[int, int]]:
 def _read_ahead(
     source: Source, pieces: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
 ) -> Iterator[tuple[int, memoryview]]:
-    """The pieces through a ring of buffers, the next ones being read while one is in use."""
-    largest = max((stop - start for start, stop in pieces), default=0)
+    """The pieces, the next ones being read while one is in use."""
     lanes = source.lanes
-    ring = [memoryview(bytearray(largest)) for _ in range(lanes + 1)]
+    buffers = Buffers(max((stop - start for start, stop in pieces), default=0), lanes + 3)
     reads: deque[Future[tuple[int, memoryview]]] = deque()
 
-    def fill(number: int) -> tuple[int, memoryview]:
-        start, stop = pieces[number]
-        window = ring[number % len(ring)][: stop - start]
+    def fill(start: int, window: memoryview) -> tuple[int, memoryview]:
         source.read_into(start, window)
         return start, window
 
     if lanes <= _FEW_CORES and (os.cpu_count() or 1) <= _FEW_CORES:
-        yield from map(fill, range(len(pieces)))
+        yield from (fill(start, buffers.take(stop - start)) for start, stop in pieces)
         return
     try:
-        for number in range(len(pieces)):
-            reads.append(pool.submit(fill, number))
+        for start, stop in pieces:
+            reads.append(pool.submit(fill, start, buffers.take(stop - start)))
             if len(reads) > lanes:
                 yield reads.popleft().result()
         while reads:

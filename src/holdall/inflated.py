@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from holdall.errors import FormatError
 from holdall.payload import Payload, Range
 from holdall.source import CHUNK, Source
+from holdall.source.buffers import regroup
 from holdall.ziplayout import DEFLATE
 
 __all__ = ["Inflated", "read_part"]
@@ -39,14 +40,7 @@ class Inflated(Payload):
         return memoryview(bytes(kept))
 
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
-        pending = bytearray()
-        for made in self._pieces(CHUNK):
-            pending += made
-            while len(pending) >= piece:
-                yield memoryview(bytes(pending[:piece]))
-                del pending[:piece]
-        if pending:
-            yield memoryview(bytes(pending))
+        return regroup(self._pieces(CHUNK), piece)
 
     def _pieces(self, step: int) -> Iterator[bytes]:
         """All of it in order, ``step`` bytes at a time."""

@@ -109,7 +109,7 @@ class Assets(Mapping[str, bytes]):
         return self._made
 
     def __getitem__(self, name: str) -> bytes:
-        return bytes(self._payloads[name].view())
+        return self._payloads[name].read()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._payloads)

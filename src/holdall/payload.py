@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.errors import ContentError
 from holdall.source import CHUNK, Source
+from holdall.source.buffers import regroup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,11 +28,15 @@ class Payload(ABC):
 
     @abstractmethod
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
-        """All bytes in order, ``piece`` at a time but for the last. A piece is good until the next is asked for."""
+        """All bytes in order, ``piece`` at a time but for the last. A piece that is kept stays as it is."""
 
     def view(self) -> memoryview:
         """All bytes at once."""
         return self.part(0, self.size)
+
+    def read(self) -> bytes:
+        """All bytes in memory of the caller's own, by positioned reads: a document is no reason to map its file."""
+        return b"".join(self.chunks())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +91,25 @@ class Held(Payload):
 
 @dataclass(frozen=True, slots=True)
 class Made(Payload):
-    """Bytes that a function makes, piece by piece: a cast, a transposition, a quantization."""
+    """Bytes that a function makes, piece by piece: a cast, a transposition, a quantization.
+
+    Pieces are passed on without a copy, so ``make`` gives each memory of its own.
+
+    >>> Made(6, lambda: [b"hold", b"all"[:2]]).read()
+    b'holdal'
+    """
 
     size: int
     make: Callable[[], Iterable[bytes | bytearray | memoryview]]
 
     def part(self, start: int, stop: int) -> memoryview:
-        data = b"".join(self.chunks())
-        return memoryview(data)[start:stop]
+        return memoryview(self.read())[start:stop]
 
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
         made = 0
-        pending = bytearray()
-        for part in self.make():
-            window = memoryview(part).cast("B")
-            made += window.nbytes
-            if not pending and window.nbytes == piece:  # made to measure: pass it on without a copy
-                yield window
-                continue
-            pending += window
-            while len(pending) >= piece:
-                yield memoryview(bytes(pending[:piece]))
-                del pending[:piece]
-        if pending:
-            yield memoryview(bytes(pending))
+        for window in regroup(self.make(), piece):
+            made += len(window)
+            yield window
+            del window  # or it would look as if it were kept
         if made != self.size:
             raise ContentError(f"a payload of {self.size} bytes was announced, but {made} were made")

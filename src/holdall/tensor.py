@@ -197,6 +197,7 @@ class Tensor:
         for piece in payload.chunks(count * dtype.bits // 8):
             yield dtype.decode_flat(piece, 0, min(count, left))
             left -= count
+            del piece  # or its memory would look as if it were kept
 
     def _encoded_blocks(self, encoding: Encoding, count: int) -> Iterator[NDArray[Any]]:
         """Some rows at a time where rows stand apart, else all at once."""

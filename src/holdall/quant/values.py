@@ -62,10 +62,10 @@ def block_rows(cols: int) -> int:
 
 
 def row_blocks(tensor: Tensor, cols: int) -> Iterator[NDArray[np.float32]]:
-    """The values of ``tensor`` as rows of ``cols``, some at a time, each in memory of its own."""
+    """The values of ``tensor`` as rows of ``cols``, some at a time."""
     for block in tensor.blocks(block_rows(cols) * cols):
-        rows = as_float32(block, tensor.name).reshape(-1, cols)
-        yield rows.copy() if np.may_share_memory(rows, block) else rows
+        yield as_float32(block, tensor.name).reshape(-1, cols)
+        del block  # or its memory would look as if it were kept
 
 
 def _called(name: str) -> str:

@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Plan, Stream
 from holdall.source import CHUNK, Source
+from holdall.source.buffers import Buffers
 
-__all__ = ["SMALL", "Announced", "Ring", "make_ahead", "read_ahead", "sources_of"]
+__all__ = ["SMALL", "Announced", "make_ahead", "read_ahead", "sources_of"]
 
 SMALL = 256 << 10  # payloads up to this are gathered into one write
 _TOGETHER = 16 << 20  # bytes of small payloads that a source is told of at once
@@ -52,32 +53,17 @@ def sources_of(plan: Plan) -> Iterator[Source]:
             yield piece.payload.source
 
 
-class Ring:
-    """Buffers that are used again and again: fresh memory costs as much as what is read into it."""
-
-    def __init__(self) -> None:
-        self._buffers: deque[memoryview] = deque()
-
-    def next(self, count: int) -> memoryview:
-        """The buffer that was used longest ago, and not for the last ``count - 1``."""
-        fresh = len(self._buffers) < count
-        buffer = memoryview(bytearray(CHUNK)) if fresh else self._buffers.popleft()
-        self._buffers.append(buffer)
-        return buffer
-
-
-def read_ahead(payload: Range, pool: ThreadPoolExecutor, ring: Ring, lag: int) -> Iterator[memoryview]:
-    """The payload through a ring of buffers, the next being read while one is in use; ``lag`` more stay untouched."""
+def read_ahead(payload: Range, pool: ThreadPoolExecutor, buffers: Buffers) -> Iterator[memoryview]:
+    """The payload in pieces, the next ones being read into ``buffers`` while one is in use."""
     lanes = payload.source.lanes
     reads: deque[Future[memoryview]] = deque()
 
-    def fill(buffer: memoryview, start: int) -> memoryview:
-        window = buffer[: min(CHUNK, payload.size - start)]
+    def fill(window: memoryview, start: int) -> memoryview:
         payload.source.read_into(payload.offset + start, window)
         return window
 
     for start in range(0, payload.size, CHUNK):
-        reads.append(pool.submit(fill, ring.next(lanes + 1 + lag), start))
+        reads.append(pool.submit(fill, buffers.take(min(CHUNK, payload.size - start)), start))
         if len(reads) > lanes:
             yield reads.popleft().result()
     while reads:
@@ -87,13 +73,8 @@ def read_ahead(payload: Range, pool: ThreadPoolExecutor, ring: Ring, lag: int) -
 def make_ahead(payload: Payload, pool: ThreadPoolExecutor) -> Iterator[memoryview]:
     """The payload's pieces, the next one being made while one is in use."""
     pieces = payload.chunks()
-
-    def make() -> memoryview | None:
-        piece = next(pieces, None)
-        # A piece is good only until the next is asked for, which happens while this one is being written.
-        return None if piece is None else memoryview(bytes(piece))
-
-    coming = pool.submit(make)
+    coming = pool.submit(next, pieces, None)
     while (piece := coming.result()) is not None:
-        coming = pool.submit(make)
+        coming = pool.submit(next, pieces, None)
         yield piece
+        del piece  # or it would look as if it were kept

@@ -17,11 +17,12 @@ from typing import Any
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
-from holdall.sink.ahead import SMALL, Announced, Ring, make_ahead, read_ahead, sources_of
+from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.sink.output import NEW, Output, blamed, opened
 from holdall.sink.part import Part, sync_folder
 from holdall.source import CHUNK, FileSource, contained
+from holdall.source.buffers import Buffers
 
 __all__ = ["Progress", "write_file", "write_folder", "write_output"]
 
@@ -211,13 +212,14 @@ class _Writer:
         self._lagging: deque[Future[None]] = deque()
         self._at = 0
         self._batch = bytearray()
-        self._ring = Ring()
 
     def run(self) -> Mapping[str, Any]:
         """Write everything; returns the results of this plan."""
         plan = self._plan
         lanes = max((source.lanes for source in sources_of(plan)), default=1)
         announced = Announced(plan)
+        # Read ahead, in use, and seen by digests that lag: fresh memory costs as much as what is read into it.
+        buffers = Buffers(CHUNK, lanes + 2 + _LAG + 1)
         with ThreadPoolExecutor(lanes, "holdall-read") as pool, self._hashing:
             for number, piece in enumerate(plan.pieces):
                 self._zeros(piece.offset - self._position)
@@ -235,7 +237,7 @@ class _Writer:
                                 self._gather(chunk)
                     case Stream():
                         self._flush()
-                        self._large(piece.payload, pool)
+                        self._large(piece.payload, pool, buffers)
                 if self._position != piece.offset + piece.size:
                     wrong = f"{self._position - piece.offset} bytes came for a piece of {piece.size} at {piece.offset}"
                     raise ContentError(f"the plan does not hold: {wrong}")
@@ -270,14 +272,14 @@ class _Writer:
             self._gather(_ZEROS[:step])
             count -= step
 
-    def _large(self, payload: Payload, pool: ThreadPoolExecutor) -> None:
+    def _large(self, payload: Payload, pool: ThreadPoolExecutor, buffers: Buffers) -> None:
         if isinstance(payload, Held):
             for chunk in payload.chunks():
                 self._put(chunk)
         elif type(payload) is Range:  # a kind of it may have to see its bytes pass
             moved = self._copy_in_kernel(payload)
             rest = Range(payload.source, payload.offset + moved, payload.size - moved)
-            for chunk in read_ahead(rest, pool, self._ring, _LAG):
+            for chunk in read_ahead(rest, pool, buffers):
                 self._put(chunk)
         else:
             for chunk in make_ahead(payload, pool):
@@ -368,8 +370,10 @@ class _Writer:
             self._results[name] = running.result(lambda late: self._results[late].data, self._read_back)
 
     def _read_back(self, start: int, stop: int) -> Iterator[memoryview]:
-        buffer = memoryview(bytearray(CHUNK))
+        buffers = Buffers(min(CHUNK, stop - start))
         while start < stop:
-            got = self._output.read_into(buffer[: min(CHUNK, stop - start)], start)
-            yield buffer[:got]
+            piece = buffers.take(min(CHUNK, stop - start))
+            got = self._output.read_into(piece, start)
+            yield piece[:got]
+            del piece  # or it would look as if it were kept
             start += got

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from holdall.check import SHORT
 from holdall.errors import ClosedError, FormatError, UnsupportedError
+from holdall.source.buffers import Buffers
 
 __all__ = ["CHUNK", "Source"]
 
@@ -70,15 +71,14 @@ class Source(ABC):
         return False
 
     def chunks(self, offset: int, size: int, chunk: int = CHUNK) -> Iterator[memoryview]:
-        """The range piece by piece, through one buffer that is used again for each piece."""
+        """The range piece by piece. A piece that is kept stays as it is; memory of others is used again."""
         self._inside(offset, size)
-        buffer = memoryview(bytearray(min(chunk, size)))
-        while size > 0:
-            piece = buffer[: min(chunk, size)]
-            self.read_into(offset, piece)
+        buffers = Buffers(min(chunk, size))
+        for start in range(offset, offset + size, chunk):
+            piece = buffers.take(min(chunk, offset + size - start))
+            self.read_into(start, piece)
             yield piece
-            offset += len(piece)
-            size -= len(piece)
+            del piece  # or it would look as if it were kept
 
     def sibling(self, relative: str) -> Source:
         """Another file of the same set, named relative to this one; never outside its folder."""

@@ -179,9 +179,9 @@ def _read(tensor: Tensor, closely: bool) -> None:
     assert len(raw) == tensor.nbytes
     closely &= tensor.nbytes <= _SMALL
     if closely and tensor.payload is not None:
-        assert b"".join(map(bytes, tensor.payload.chunks(_PIECE))) == raw, (
-            f"{tensor.name!r} differs when read in pieces"
-        )
+        pieces = list(tensor.payload.chunks(_PIECE))  # all of them, as collecting must not change any
+        assert b"".join(pieces) == raw, f"{tensor.name!r} differs when read in pieces"
+        assert tensor.payload.read() == raw, f"{tensor.name!r} differs when read as a document"
     with suppress(UnsupportedError):
         values = tensor.numpy()
         assert values.shape == tensor.shape

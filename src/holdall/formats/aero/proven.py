@@ -13,6 +13,7 @@ from holdall.formats.aero.integrity import Pages, read_pages
 from holdall.locks import Lock
 from holdall.payload import Range
 from holdall.source import CHUNK, Source
+from holdall.source.buffers import regroup
 
 __all__ = ["PageProof", "Proven"]
 
@@ -57,19 +58,18 @@ class PageProof:
 
     def chunks(self, source: Source, start: int, stop: int, piece: int) -> Iterator[memoryview]:
         """The range in pieces, every page proven before any of it is given."""
+        return regroup(self._proven(source, start, stop), piece)
+
+    def _proven(self, source: Source, start: int, stop: int) -> Iterator[memoryview]:
+        """The range in parts of pages that are proven."""
         if start == stop:
             return
         at, high = self.reach(start, stop)
-        pending = bytearray()
         for data in source.chunks(at, high - at, self._read().page_size):
             self._prove(at, data)
-            pending += data[max(0, start - at) : stop - at]
+            yield data[max(0, start - at) : stop - at]
             at += len(data)
-            while len(pending) >= piece:
-                yield memoryview(bytes(pending[:piece]))
-                del pending[:piece]
-        if pending:
-            yield memoryview(bytes(pending))
+            del data  # or it would look as if it were kept
 
     def _prove(self, at: int, data: memoryview) -> None:
         """``data`` begins with a page and ends with one."""
@@ -132,6 +132,7 @@ class Proven(Range):
         for taken in Range.chunks(self, piece):
             running.update(taken)
             yield taken
+            del taken  # or it would look as if it were kept
         if self.digest:
             running.update(self.source.read(self.offset + self.size, self.stored - self.size))
             self._compare(running.digest())

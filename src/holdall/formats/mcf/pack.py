@@ -80,7 +80,7 @@ def _resources(model: Model) -> Iterator[Part]:
         payload = model.assets.payload(name)
         if name == "tokenizer_config.json":
             template = model.assets.get(CHAT_TEMPLATE)
-            payload = Held(tokenizer_config(bytes(payload.view()), template))
+            payload = Held(tokenizer_config(payload.read(), template))
         yield Part(type, 1, payload)
 
 

@@ -52,7 +52,7 @@ class Section:
     @property
     def data(self) -> bytes:
         """Its bytes, read now."""
-        return b"".join(self.payload.chunks())  # positioned reads: a section is no reason to map the file
+        return self.payload.read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def read_records(source: Source, start: int, stop: int, walker: Walker, check: C
     for base, window, rows, values in _windows(source, start, stop, walker):
         names += _names(rows, base, window, check)
         tables.append(rows.T[_KEPT])
-        dims.append(values.copy())
+        dims.append(values)
         check.limit("tensors", len(names), start, "onnx: initializers")
     fields, starts, stops, odd, ranks, codes, typed, location, places, ends = np.concatenate(tables, axis=1)
     values = np.concatenate(dims)
@@ -79,7 +79,7 @@ def read_records(source: Source, start: int, stop: int, walker: Walker, check: C
 def _windows(
     source: Source, start: int, stop: int, walker: Walker
 ) -> Iterator[tuple[int, bytes, NDArray[np.uint64], NDArray[np.uint64]]]:
-    """Where each window begins, its bytes, the rows that are in it and the dims of their tensors, until the next."""
+    """Where each window begins, its bytes, the rows that are in it and the dims of their tensors."""
     rows, dims = np.empty((_ROWS, FIRST + 2 * len(_SINGLES)), np.uint64), np.empty(_DIMS, np.uint64)
     step = _LEAST
     while start < stop:
@@ -87,7 +87,7 @@ def _windows(
         count, used, reached, why = kernels.protobuf_records(
             window, start, start, stop, layout.INITIALIZER, layout.DIMS, _SINGLES, _ODD, rows, dims
         )
-        yield start, window, rows[:count], dims[:used]
+        yield start, window, rows[:count].copy(), dims[:used].copy()
         if why == WIRE:
             for _ in walker.fields(reached, stop):
                 raise AssertionError("a field that is broken was read")
