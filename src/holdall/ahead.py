@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from holdall.payload import Range
+from holdall.sizes import tuned
 from holdall.source import Source
 from holdall.tensor import Tensor
 
 __all__ = ["ahead"]
 
-_BATCH = 64 << 20  # bytes whose requests are planned together
-_COUNT = 4096  # tensors of a batch
+_BATCH = tuned(64 << 20)  # bytes whose requests are planned together
+_COUNT = tuned(4096)  # tensors of a batch
 _BATCHES = 2  # under way at once
 
 

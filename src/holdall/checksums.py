@@ -9,13 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from holdall.sizes import tuned
+
 if TYPE_CHECKING:
     from holdall.source import Source
 
 __all__ = ["crc32_of"]
 
-_SEGMENT = 8 << 20  # what one thread sums at a time; the sums are combined in order
-_PIECE = 1 << 20  # what it reads at a time: small enough to be summed while still in the cache
+_PIECE = tuned(1 << 20)  # what it reads at a time: small enough to be summed while still in the cache
+_SEGMENT = 8 * _PIECE  # what one thread sums at a time; the sums are combined in order
 
 
 def crc32_of(source: Source, start: int, stop: int, tick: Callable[[int], None] = lambda count: None) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdall.sizes import tuned
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Shapes", "furthest", "product"]
 
 _CODE = {4: "I", 8: "Q"}
-_BLOCK = 1 << 14  # rows that are multiplied at a time, so that the temporaries stay in the cache
+_BLOCK = tuned(1 << 14)  # rows that are multiplied at a time, so that the temporaries stay in the cache
 _SAFE = 2.0**62  # a float64 product below this is below 2**63 exactly: no wrap happened
 
 

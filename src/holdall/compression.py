@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdall.errors import HoldallError
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.layout import Buffer
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["FrameError", "compress", "expand", "expand_proven"]
 
 WINDOW_LOG = 27  # 128 MiB, what zstd itself accepts unasked
-PIECE = 1 << 20  # bytes of output at a time
-HELD = 16 << 20  # outputs up to this fit the one fixed buffer: hashed and kept in one go
+PIECE = tuned(1 << 20)  # bytes of output at a time
+HELD = tuned(16 << 20)  # outputs up to this fit the one fixed buffer: hashed and kept in one go
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 

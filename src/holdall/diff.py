@@ -22,6 +22,7 @@ from holdall.api import open_model
 from holdall.dtypes import DType
 from holdall.errors import HoldallError
 from holdall.model import Model
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "Distance", "TensorDifference", "diff"]
 
-_BLOCK = 1 << 20  # elements compared at a time
-_PIECE = 1 << 20  # bytes compared at a time: both sides and the result stay in the cache
+_BLOCK = tuned(1 << 20)  # elements compared at a time
+_PIECE = tuned(1 << 20)  # bytes compared at a time: both sides and the result stay in the cache
 _LANES = 2  # tensors compared at a time
 
 Verdict = Literal["equal", "different", "dtype", "shape", "only a", "only b", "renamed", "data"]

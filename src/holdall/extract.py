@@ -13,6 +13,7 @@ from holdall.dtypes import DType, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Made, Payload
 from holdall.plan import Constant, Plan, Stream
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 from holdall.transform import cast as cast_to
 from holdall.transform import dequantized
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["file_names", "npy_plan", "npy_type", "parse_slice", "plan_bytes", "raw_plan"]
 
-_BLOCK = 1 << 20  # elements that are decoded or cast at a time
+_BLOCK = tuned(1 << 20)  # elements that are decoded or cast at a time
 _INTEGER = "-?[0-9]{1,19}"
 _RANK = 64  # of a numpy array
 _LONGEST = 120  # characters of a file name, the suffix not counted

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.encodings import Encoding
 from holdall.errors import UnsupportedError
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +33,8 @@ REMOVED: Mapping[int, str] = {
 }  # fmt: skip
 
 _NATIVE = frozenset({2, 3, 6, 7, 8, 10, 11, 12, 13, 14})  # decoded by the kernels
-_PIECE = 1 << 20  # values that one call of a kernel makes: pieces are what threads share
-_THREADED = 8 << 20  # values from which more than one thread is worth its start
+_PIECE = tuned(1 << 20)  # values that one call of a kernel makes: pieces are what threads share
+_THREADED = tuned(8 << 20)  # values from which more than one thread is worth its start
 
 
 class Blocks(Encoding):
@@ -85,7 +86,7 @@ class Blocks(Encoding):
 
         blocks = stored.nbytes // self.block_bytes
         out = np.empty(blocks * self.elements, np.float32)
-        step = _PIECE // self.elements
+        step = max(1, _PIECE // self.elements)
 
         def piece(start: int) -> None:
             stop = min(start + step, blocks)

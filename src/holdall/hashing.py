@@ -17,12 +17,13 @@ from typing import Any
 
 from holdall.plan import Plan, Tap
 from holdall.sink.digests import HashThreads, RunningTaps
+from holdall.sizes import tuned
 from holdall.source import CHUNK, Source
 from holdall.source.buffers import Buffers
 
 __all__ = ["digest_ranges"]
 
-_SMALL = 1 << 16  # bytes in all that are hashed here and now
+_SMALL = tuned(1 << 16)  # bytes in all that are hashed here and now
 _FEW_CORES = 2  # are busy with the hash itself: a disk is then read in between
 
 

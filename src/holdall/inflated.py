@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from holdall.errors import FormatError
 from holdall.payload import Payload, Range
+from holdall.sizes import tuned
 from holdall.source import CHUNK, Source
 from holdall.source.buffers import regroup
 from holdall.ziplayout import DEFLATE
@@ -32,7 +33,7 @@ class Inflated(Payload):
     def part(self, start: int, stop: int) -> memoryview:
         kept = bytearray()
         at = 0
-        for piece in self._pieces(min(CHUNK, max(stop, 4096))):
+        for piece in self._pieces(min(CHUNK, max(stop, tuned(4096)))):
             kept += piece[max(0, start - at) : max(0, stop - at)]
             at += len(piece)
             if at >= stop < self.size:  # who asks for the front does not pay for the rest

@@ -15,6 +15,7 @@ import numpy as np
 from holdall import kernels
 from holdall.columns import Shapes
 from holdall.layout import Columns, Layout
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inline", "walk"]
 
-_FIRST = 16 << 10  # a window after a jump: one head, rarely more
+_FIRST = tuned(16 << 10)  # a window after a jump: one head, rarely more
 _LARGEST = 4 << 20  # a window in a run of small tensors; no head may be larger
 
 

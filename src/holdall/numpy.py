@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.fronts import FORMAT, bytes_of, save_to
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
-_LARGE = 1 << 20  # bytes of a tensor that are worth a thread
+_LARGE = tuned(1 << 20)  # bytes of a tensor that are worth a thread
 _THREADS = min(4, os.cpu_count() or 1)
 
 

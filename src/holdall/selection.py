@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdall.sizes import tuned
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Median", "keys_of", "middle", "not_finite", "ordered_halves", "upper_halves", "values_of"]
 
-_FEW = 1 << 20  # elements that are collected and sorted instead of counted once more
+_FEW = tuned(1 << 20)  # elements that are collected and sorted instead of counted once more
 
 
 def middle(low: int | float, high: int | float) -> float:

@@ -7,13 +7,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from holdall.dtypes import DType
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["index_of", "normalize", "read_slice"]
 
-_PAGE = 4096  # the least that the kernel reads anyway: needed bytes this close together are read in one go
+_PAGE = tuned(4096)  # the least that the kernel reads anyway: needed bytes this close together are read in one go
 
 Axis = tuple[int, int, int, bool]  # first index, step, count, and whether the axis goes (an integer index)
 

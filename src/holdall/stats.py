@@ -18,6 +18,7 @@ import numpy as np
 from holdall.dtypes import DType
 from holdall.errors import UnsupportedError
 from holdall.selection import Median, middle, not_finite, ordered_halves, upper_halves, values_of
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +30,7 @@ __all__ = ["Bin", "TensorStats", "tensor_stats"]
 Number: TypeAlias = int | float
 Progress: TypeAlias = Callable[[int, int], None]  # elements done, elements in all; a tensor may be gone through twice
 
-_BLOCK = 1 << 17  # elements at a time: with their temporaries they stay in the cache
+_BLOCK = tuned(1 << 17)  # elements at a time: with their temporaries they stay in the cache
 _SINGLE_VALUES = 20  # integers that span no more than this are counted one by one
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from holdall.errors import ContentError
 from holdall.layout import Field, Layout
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["build"]
 
 _WIDTH = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
-_BLOCK = 1 << 14  # rows that are built at a time, so that the temporaries stay small
+_BLOCK = tuned(1 << 14)  # rows that are built at a time, so that the temporaries stay small
 
 
 def build(layout: Layout, **columns: Sequence[Any]) -> bytes:

@@ -10,6 +10,7 @@ from holdall.dtypes import DType, dtype_of, named
 from holdall.encodings import Encoding, Stored
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
+from holdall.sizes import tuned
 from holdall.slicing import Axis, index_of, normalize, read_slice
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Tensor"]
 
 _NUMPY_RANK = 64  # the most dimensions that numpy can hold
+_BLOCK = tuned(1 << 20)  # values at a time
 
 
 class Tensor:
@@ -186,7 +188,7 @@ class Tensor:
         )
         return rows[index_of(axes, low)]
 
-    def blocks(self, count: int = 1 << 20) -> Iterator[NDArray[Any]]:
+    def blocks(self, count: int = _BLOCK) -> Iterator[NDArray[Any]]:
         """The values flat and in order, at most ``count`` at a time, by positioned reads: memory stays bounded."""
         payload, dtype = self._data(), self.dtype
         if not isinstance(dtype, DType):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.dtypes import DTYPES, FINITE, DType, float_info, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Made
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "cast", "dequantized", "parse_cast", "parse_rename", "transposed"]
 
-_BLOCK = 16 << 20  # bytes of the larger side of a block on its way through a cast or a transposition
+_BLOCK = tuned(16 << 20)  # bytes of the larger side of a block on its way through a cast or a transposition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import numpy as np
 
 from holdall.check import Check
+from holdall.sizes import tuned
 from holdall.zipdirectory import Directory, gather
 from holdall.ziplayout import (
     AGREE,
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Look", "find_data"]
 
 _DESCRIPTOR = 24  # bytes at most, of what follows the data where sizes are not known before it
-_GAP = 4096  # bytes between two headers that are read along
-_PIECE = 1 << 20  # bytes of one read of headers, about
-_BATCH = 1 << 20  # bytes that are looked at together, about
+_GAP = tuned(4096)  # bytes between two headers that are read along
+_PIECE = tuned(1 << 20)  # bytes of one read of headers, about
+_BATCH = tuned(1 << 20)  # bytes that are looked at together, about
 _FULL = 0xFFFFFFFF
 
 

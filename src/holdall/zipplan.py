@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from holdall.layout import Layout
 from holdall.payload import Held, Payload
 from holdall.plan import Plan, Results
+from holdall.sizes import tuned
 from holdall.ziplayout import (
     CENTRAL_FRONT,
     CENTRAL_SIGNATURE,
@@ -33,9 +34,9 @@ _PADDING: Final = 0x4246  # "FB", the id under which PyTorch fills up to its ali
 _UTF8: Final = 0x0800
 _NEWYEAR: Final = 0x0021  # 1980-01-01, the first day that a zip knows
 _FULL: Final = 0xFFFFFFFF
-_SMALL: Final = 1 << 16  # bytes that are summed when planned
-_TINY: Final = 512  # bytes that are no more than the headers before them, and go along with those
-_TOGETHER: Final = 4096  # pieces of known bytes that are put at once
+_SMALL: Final = tuned(1 << 16)  # bytes that are summed when planned
+_TINY: Final = tuned(512)  # bytes that are no more than the headers before them, and go along with those
+_TOGETHER: Final = tuned(4096)  # pieces of known bytes that are put at once
 _NARROW, _WIDE = 20, 45  # versions of the zip format, without and with numbers of 64 bits
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from holdall.sizes import tuned
+
 __all__ = ["Progress", "emit", "emit_json", "emit_json_lines", "heading", "on_terminal", "pairs", "progress"]
 __all__ += ["table", "width"]
 
@@ -18,7 +20,7 @@ Progress = Callable[[int, int | None], None]
 
 _NARROWEST = 16  # letters that a column of words keeps, however narrow the terminal
 _HANG = "    "  # before the further lines of a row
-_BATCH = 4096
+_BATCH = tuned(4096)
 
 
 def on_terminal() -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.documents.base import DocumentError, Duplicate, inner_path, member_path
 from holdall.kernels import json_reference as tokens
 from holdall.kernels.json_reference import ARRAY, ESCAPED, KEY, KIND, OBJECT, STRING
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +35,7 @@ DEPTH = 128
 DIGITS = 4300  # of an integer; making longer ones takes quadratic time, and Python itself refuses them
 
 _STEP = re.compile(r'\.([^.\["]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
-_ROWS = 4096  # tokens at a time
+_ROWS = tuned(4096)  # tokens at a time
 _CONSTANTS = {tokens.TRUE: True, tokens.FALSE: False, tokens.NULL: None}
 
 

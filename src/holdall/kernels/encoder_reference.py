@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdall.kernels.buffers import array_of, check_size
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
 
 __all__ = ["add_norm", "bias_gelu", "softmax"]
 
-_BLOCK = 1 << 16  # elements at a time, so that the temporaries stay small
+_BLOCK = tuned(1 << 16)  # elements at a time, so that the temporaries stay small
 _LANES = 8
 
 # erf(x / sqrt 2) / (2 x), a Chebyshev series over x * x from 0 to 32, as powers of x * x / 16 - 1.

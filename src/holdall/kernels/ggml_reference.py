@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdall.kernels.buffers import array_of, check_size
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
 
 __all__ = ["ggml_decode"]
 
-_PIECE = 1 << 12  # blocks at a time, so that the temporaries stay small
+_PIECE = tuned(1 << 12)  # blocks at a time, so that the temporaries stay small
 
 _PAIRS = np.array([0, 2, 4, 6], np.uint8)[:, None]
 _NIBBLES = np.array([0, 4], np.uint8)[:, None]

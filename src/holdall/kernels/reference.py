@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from holdall.kernels.buffers import array_of, check_size, view_of
 from holdall.kernels.hashes import blake3_16, fnv1a
 from holdall.kernels.scanner import scan
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
 
 __all__ = ["blake3_16", "distance", "fnv1a", "narrow", "pack", "scan", "simd_level", "texts", "unpack", "widen"]
 
-BLOCK = 1 << 16  # elements a numpy twin treats at a time, so that its temporaries stay small
+BLOCK = tuned(1 << 16)  # elements a numpy twin treats at a time, so that its temporaries stay small
 
 
 def simd_level() -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from holdall.quant.engine import dequantize_flat, quantize_flat
 from holdall.quant.methods import ACTIVATIONS, ALIGN, Method
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FlatScale", "flat_scale"]
 
 _TRIES = 25
-_PIECE = 1 << 16
+_PIECE = tuned(1 << 16)
 F32 = np.float32
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from holdall.errors import ContentError
 from holdall.quant.values import as_float32
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Measures", "Sums", "measure", "paired_blocks"]
 
-_BLOCK = 1 << 18  # values compared at a time
+_BLOCK = tuned(1 << 18)  # values compared at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from holdall.quant.methods import WEIGHTS, BlockRegions, Method, method_named
 from holdall.quant.parallel import threads_of
 from holdall.quant.policy import Policy, Rule, parse_rules
 from holdall.quant.values import extremes, row_blocks
+from holdall.sizes import tuned
 from holdall.source import CHUNK
 from holdall.tensor import Tensor
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dequantize_model", "quantize_model", "quantize_tensor"]
 
-_HELD = 32 << 20  # payloads up to this are made in memory, larger ones in two passes over their source
+_HELD = tuned(32 << 20)  # payloads up to this are made in memory, larger ones in two passes over their source
 
 Progress = Callable[[int, int], None]  # source bytes surveyed, source bytes to survey
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from holdall.sizes import tuned
+
 __all__ = ["rows_at_a_time", "spread", "threads_of"]
 
 T = TypeVar("T")
 
-_PIECE = 1 << 18  # values one call of a kernel takes: 1 MiB of float32, so that a piece stays in the cache
+_PIECE = tuned(1 << 18)  # values one call of a kernel takes: 1 MiB of float32, so that a piece stays in the cache
 
 
 def threads_of(threads: int | None) -> int:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from holdall.kernels.buffers import array_of, check_size, view_of
 from holdall.quant import search
 from holdall.quant.arithmetic import ALMOST_HALF, F32, Floats, half_to_nearest, half_truncated, magnitudes, rounded
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.kernels.buffers import Bytes
@@ -40,7 +41,7 @@ __all__ = [
 REFERENCE, IEEE, BEST, GIVEN = range(4)
 
 BLOCK, SUPER = 32, 8
-PIECE = 1 << 16  # values treated at a time, so that temporaries stay small
+PIECE = tuned(1 << 16)  # values treated at a time, so that temporaries stay small
 _BITS = {0: (8, 4), SUPER: (6, 4, 3, 2)}
 
 

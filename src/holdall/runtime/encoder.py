@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from holdall import kernels
 from holdall.runtime.settings import WORDS
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.params import Parameters
@@ -25,8 +26,8 @@ __all__ = ["Encoder"]
 Floats = NDArray[np.float32]
 Run = tuple[int, int, int]  # texts of one length: the first token, how many texts, how long
 
-_TILE = 512  # tokens whose inner layer is computed at a time, so that it stays in the cache
-_SCORES = 1 << 18  # attention scores at a time, likewise
+_TILE = tuned(512)  # tokens whose inner layer is computed at a time, so that it stays in the cache
+_SCORES = tuned(1 << 18)  # attention scores at a time, likewise
 
 
 class Encoder:

@@ -8,13 +8,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from holdall.payload import Held, Payload, Range
 from holdall.plan import Plan, Stream
+from holdall.sizes import tuned
 from holdall.source import CHUNK, Source
 from holdall.source.buffers import Buffers
 
 __all__ = ["SMALL", "Announced", "make_ahead", "read_ahead", "sources_of"]
 
-SMALL = 256 << 10  # payloads up to this are gathered into one write
-_TOGETHER = 16 << 20  # bytes of small payloads that a source is told of at once
+SMALL = tuned(256 << 10)  # payloads up to this are gathered into one write
+_TOGETHER = tuned(16 << 20)  # bytes of small payloads that a source is told of at once
 
 
 class Announced:

@@ -11,12 +11,13 @@ from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from holdall.plan import Late, Plan, Tap
+from holdall.sizes import tuned
 
 __all__ = ["HashThreads", "RunningTaps", "crc32_combine"]
 
 
-_LARGE = 512 << 10  # a share of a chunk that is worth a thread
-_HUGE = 32 << 20  # a range that is worth threads of its own
+_LARGE = tuned(512 << 10)  # a share of a chunk that is worth a thread
+_HUGE = tuned(32 << 20)  # a range that is worth threads of its own
 
 _forked = False  # the threads that blake3 divides its work among do not survive a fork, and it would wait for them
 

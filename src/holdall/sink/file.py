@@ -21,6 +21,7 @@ from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.sink.output import NEW, Output, blamed, opened
 from holdall.sink.part import Part, sync_folder
+from holdall.sizes import tuned
 from holdall.source import CHUNK, FileSource, contained
 from holdall.source.buffers import Buffers
 
@@ -28,7 +29,7 @@ __all__ = ["Progress", "write_file", "write_folder", "write_output"]
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
 
-_ZEROS = memoryview(bytes(1 << 16))
+_ZEROS = memoryview(bytes(tuned(1 << 16)))
 _LAG = 3  # chunks whose digests may still be under way
 _FILES = 4  # of a folder, written at the same time
 

@@ -8,13 +8,14 @@ import os
 import stat
 from functools import partial
 
+from holdall.sizes import tuned
 from holdall.source.descriptors import with_room
 
 __all__ = ["NEW", "Output", "blamed", "opened"]
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # a file that nobody else has made
 
-_STRETCH = 16 << 20  # written bytes that are given to the disk at a time
+_STRETCH = tuned(16 << 20)  # written bytes that are given to the disk at a time
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what another way of writing would meet as well
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from holdall.check import SHORT
 from holdall.errors import ClosedError, FormatError, UnsupportedError
+from holdall.sizes import tuned
 from holdall.source.buffers import Buffers
 
 __all__ = ["CHUNK", "Source"]
 
-CHUNK = 4 << 20  # the unit of every streamed read: large enough for the disk, small enough for the cache
+CHUNK = tuned(4 << 20)  # the unit of every streamed read: large enough for the disk, small enough for the cache
 
 
 class Source(ABC):

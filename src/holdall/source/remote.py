@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdall.locks import Lock
+from holdall.sizes import tuned
 from holdall.source.base import CHUNK, Source
 from holdall.source.fetched import Fetched, room
 from holdall.source.kept import Kept
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteError", "RemoteFolder", "RemoteSource", "is_url", "remote_source"]
 
-_HEAD = 64 << 10  # read speculatively when opening
-_TAIL = 66 << 10  # so far from its end a zip may have its directory's record
-_PIECE = 8 << 20  # the size of one request when a large range is fetched side by side
-_WHOLE = 32 << 20  # a range of many that are fetched together comes in one piece up to this
-_GAP = 64 << 10  # unwanted bytes that are cheaper than another request
-_KEPT = 64 << 20  # bytes of fetched ranges that stay in memory
-_SMALL = 4 << 20  # a single read up to this stays in memory
+_HEAD = tuned(64 << 10)  # read speculatively when opening
+_TAIL = tuned(66 << 10)  # so far from its end a zip may have its directory's record
+_PIECE = tuned(8 << 20)  # the size of one request when a large range is fetched side by side
+_WHOLE = 4 * _PIECE  # a range of many that are fetched together comes in one piece up to this
+_GAP = tuned(64 << 10)  # unwanted bytes that are cheaper than another request
+_KEPT = 8 * _PIECE  # bytes of fetched ranges that stay in memory
+_SMALL = tuned(4 << 20)  # a single read up to this stays in memory
 _STREAK = 4  # reads one after the other, each up to _SHORT bytes, after which the next are fetched along
-_SHORT = 1 << 20
+_SHORT = tuned(1 << 20)
 
 
 def remote_source(url: str, cache: RangeCache | None = None) -> Source:

@@ -12,12 +12,13 @@ from holdall.formats.aero.chunks import Chunk, Container
 from holdall.formats.aero.integrity import Pages, read_pages
 from holdall.locks import Lock
 from holdall.payload import Range
+from holdall.sizes import tuned
 from holdall.source import CHUNK, Source
 from holdall.source.buffers import regroup
 
 __all__ = ["PageProof", "Proven"]
 
-_HELD = 64 << 20  # the largest page, and the largest tensor, that is held in memory to be proven
+_HELD = tuned(64 << 20)  # the largest page, and the largest tensor, that is held in memory to be proven
 
 
 class PageProof:

@@ -13,6 +13,7 @@ from holdall.formats.aeroset import rules
 from holdall.formats.aeroset.document import Member
 from holdall.formats.aeroset.read import AerosetNative
 from holdall.model import Model
+from holdall.sizes import tuned
 from holdall.source import Source
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-_SMALL = 1 << 20  # bytes in all that are hashed before threads would have started
+_SMALL = tuned(1 << 20)  # bytes in all that are hashed before threads would have started
 
 
 def audit(model: Model, check: Check, tick: Tick) -> None:

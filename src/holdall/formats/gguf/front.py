@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdall.formats.gguf import rules
 from holdall.formats.gguf.layout import MAX_DIMS
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.check import Check
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Front"]
 
-_FIRST = 256 << 10  # bytes of the first read: enough for most tables without a vocabulary
+_FIRST = tuned(256 << 10)  # bytes of the first read: enough for most tables without a vocabulary
 _GROWTH = 4
 
 

@@ -31,6 +31,7 @@ from holdall.formats.gguf.values import Located, Scalar, Text, decode, locate
 from holdall.ggml import BLOCKS, PLAIN, REMOVED
 from holdall.ledger import Ledger
 from holdall.metadata import Entry
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["PALETTE", "TYPE_OF", "Dims", "Part", "Table", "read_part"]
 
 _UNKNOWN = 255
-_EAGER = 4096  # elements of an array that is decoded at open; larger ones wait until they are asked for
-_EAGER_BYTES = 1 << 20  # the same for one string
+_EAGER = tuned(4096)  # elements of an array that is decoded at open; larger ones wait until they are asked for
+_EAGER_BYTES = tuned(1 << 20)  # the same for one string
 _KEY = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 # The types of tensors: plain ones, then blocks. ``TYPE_OF`` finds the ggml id by name.

@@ -17,13 +17,14 @@ from holdall.formats.mcf.survey import survey
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
 from holdall.payload import Held, Made
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
 __all__ = ["CASTS", "cast", "info_of", "left_out", "packed", "tokenizer_config"]
 
 CASTS = {name: DTYPES[name] for name in ("f16", "bf16")}  # what the packer can cast to
 
-_BLOCK = 1 << 20  # elements that are cast at a time
+_BLOCK = tuned(1 << 20)  # elements that are cast at a time
 _FLOATS = ("f32", "f16", "bf16", "f64")
 _ARCH_WORDS = ("llama", "mistral", "qwen", "gemma", "smollm3")  # granite is never recognized
 _KEPT = ("holdall.", "mcf.")  # metadata that is meant for the file; the rest (a folder's own) the packer drops

@@ -7,11 +7,12 @@ from typing import Any
 
 from holdall.dtypes import DType
 from holdall.payload import Payload
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
 __all__ = ["survey"]
 
-_HEAD = 1 << 16  # bytes that are compared before whole payloads are
+_HEAD = tuned(1 << 16)  # bytes that are compared before whole payloads are
 
 
 def survey(tensors: Sequence[Tensor]) -> dict[int, int]:

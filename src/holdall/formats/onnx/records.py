@@ -14,6 +14,7 @@ from holdall.dtypes import DTYPES as NAMED
 from holdall.formats.onnx import layout, rules
 from holdall.formats.onnx.wire import BYTES, VARINT, Walker
 from holdall.kernels.protobuf_reference import COUNT, FIELD, FIRST, ODD, START, STOP, WIRE
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,8 @@ _SINGLES = bytes((layout.NAME << 3 | BYTES, layout.RAW << 3 | BYTES, layout.DATA
 _ODD = bytes((*layout.NUMBERS, layout.EXTERNAL))
 _NAME, _RAW, _TYPE, _LOCATION = range(FIRST, FIRST + 2 * len(_SINGLES), 2)
 _KEPT = [FIELD, START, STOP, ODD, COUNT, _TYPE, _TYPE + 1, _LOCATION, _RAW, _RAW + 1]
-_ROWS, _DIMS = 1 << 14, 1 << 16  # that are read at a time
-_LEAST, _MOST = 1 << 12, 1 << 20  # bytes that are read at a time: few where payloads lie between
+_ROWS, _DIMS = tuned(1 << 14), tuned(1 << 16)  # that are read at a time
+_LEAST, _MOST = tuned(1 << 12), tuned(1 << 20)  # bytes that are read at a time: few where payloads lie between
 _BITS = np.zeros(max(layout.DTYPES) + 2, np.uint64)  # by data_type; 0 where there is no such type, as in the last
 _BITS[list(layout.DTYPES)] = [NAMED[name].bits for name in layout.DTYPES.values()]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdall.check import Check
 from holdall.formats.onnx import rules
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.source import Source
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Walker", "field", "varint"]
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_WINDOW = 1 << 16
+_WINDOW = tuned(1 << 16)
 
 Field = tuple[int, int, int, int]  # number, kind; a varint's value and end, else where the bytes start and end
 

@@ -15,6 +15,7 @@ from holdall.formats.onnx.wire import BYTES, field, varint
 from holdall.model import Model
 from holdall.payload import Held, Payload
 from holdall.plan import Plan
+from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
 __all__ = ["metadata_breach", "name_breach", "plan"]
@@ -22,6 +23,7 @@ __all__ = ["metadata_breach", "name_breach", "plan"]
 MOST = (1 << 31) - 1  # bytes of a protobuf message
 _LENGTH = 5  # bytes of a length: always all five, so that places are known before sizes are
 _ALIGN = 8
+_SMALL = tuned(1 << 16)  # bytes that are put where they are known, rather than streamed
 
 
 def plan(model: Model, options: Mapping[str, Any]) -> Plan:
@@ -63,7 +65,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
 
 
 def _put(out: Plan, part: Payload) -> None:
-    if isinstance(part, Held) and part.size <= 1 << 16:
+    if isinstance(part, Held) and part.size <= _SMALL:
         out.put(bytes(part.data))
     elif part.size:
         out.stream(part)

@@ -17,6 +17,7 @@ from holdall.formats.torch.tensors import Place, Storages, lay_out, width_of
 from holdall.metadata import Metadata
 from holdall.model import Model
 from holdall.payload import Range
+from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read"]
 
-_FIRST = 1 << 16  # bytes in which the pickles are looked for at first; four times as many, until they are whole
+_FIRST = tuned(1 << 16)  # bytes in which the pickles are looked for at first; four times as many, until they are whole
 
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
