@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
+.PHONY: demo test test-all lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
 .DEFAULT_GOAL := test
 
 # Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
@@ -36,6 +36,10 @@ demo: $(READY)
 
 test: lint $(if $(filter 1,$(TORCH)),$(VENV)/.torch)
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+# What takes minutes too: the suite once more with buffers of a few bytes.
+test-all: test
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,54 @@
+"""Tests run once more with buffers of a few bytes: what is wrong at the end of a buffer shows with small files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# One of each: the ways bytes are read, made, written and proven.
+SAMPLE = [
+    "tests/contract/test_formats.py::TestMcf::test_every_zoo_model_survives",
+    "tests/contract/test_formats.py::TestAero::test_every_zoo_model_survives",
+    "tests/contract/test_formats.py::TestOnnx::test_every_zoo_model_survives",
+    "tests/contract/test_formats.py::TestGguf::test_every_zoo_model_survives",
+    "tests/contract/test_formats.py::TestTorch::test_any_model_survives",
+    "tests/contract/test_formats.py::TestNpz::test_good_files_of_the_corpus",
+    "tests/contract/test_formats.py::TestEmbd::test_good_files_of_the_corpus",
+    "tests/contract/test_formats.py::TestHf::test_a_good_file_has_no_errors_and_no_unowned_bytes",
+    "tests/test_convert.py",
+    "tests/test_transform.py",
+    "tests/test_zipfiles.py",
+]
+WHOLE = ["tests/contract", "tests/formats", "tests/documents", "tests/quant", "tests/kernels", "tests/sink"]
+
+
+def run_tiny(*arguments: str, seconds: int) -> None:
+    """Run pytest with tiny buffers; its report is shown where it fails."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "120", *arguments]
+    environment = {**os.environ, "HOLDALL_TINY_BUFFERS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+def test_the_sizes_are_tiny_when_asked_for() -> None:
+    show = "from holdall.source import CHUNK; from holdall.sink.ahead import SMALL; print(CHUNK, SMALL)"
+    for wanted, expected in (("1", "24 24"), ("0", f"{4 << 20} {256 << 10}")):
+        environment = {**os.environ, "HOLDALL_TINY_BUFFERS": wanted}
+        done = subprocess.run([sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == expected.split()
+
+
+def test_a_sample_with_tiny_buffers() -> None:
+    run_tiny(*SAMPLE, seconds=120)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_everything_with_tiny_buffers() -> None:
+    run_tiny(*WHOLE, seconds=3500)
