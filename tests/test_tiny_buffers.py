@@ -11,20 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# One of each: the ways bytes are read, made, written and proven.
-SAMPLE = [
-    "tests/contract/test_formats.py::TestMcf::test_every_zoo_model_survives",
-    "tests/contract/test_formats.py::TestAero::test_every_zoo_model_survives",
-    "tests/contract/test_formats.py::TestOnnx::test_every_zoo_model_survives",
-    "tests/contract/test_formats.py::TestGguf::test_every_zoo_model_survives",
-    "tests/contract/test_formats.py::TestTorch::test_any_model_survives",
-    "tests/contract/test_formats.py::TestNpz::test_good_files_of_the_corpus",
-    "tests/contract/test_formats.py::TestEmbd::test_good_files_of_the_corpus",
-    "tests/contract/test_formats.py::TestHf::test_a_good_file_has_no_errors_and_no_unowned_bytes",
-    "tests/test_convert.py",
-    "tests/test_transform.py",
-    "tests/test_zipfiles.py",
-]
+CHOSEN = "zoo_model or good_files or unowned or test_transform or (test_convert and not ctrl_c)"
+SAMPLE = ["tests/contract/test_formats.py", "tests/test_convert.py", "tests/test_transform.py", "-k", CHOSEN]
 WHOLE = ["tests/contract", "tests/formats", "tests/documents", "tests/quant", "tests/kernels", "tests/sink"]
 
 

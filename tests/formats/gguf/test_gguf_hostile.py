@@ -146,6 +146,13 @@ def test_every_breach_of_a_table_is_found_at_once() -> None:
     assert {"gguf.tensor.removed", "gguf.tensor.rank"} <= found
 
 
+def test_breaches_after_one_at_the_end_of_a_read_are_found_too() -> None:
+    name = "n" * ((256 << 10) - 24 - 8 - 4 - 8)  # the first read ends inside the dims
+    rows = (info(name, dims=(1,) * 5), info("c", type=5))
+    found = {finding.rule for finding in holdall.verify(file(infos=rows, data=bytes(96))).findings}
+    assert {"gguf.tensor.removed", "gguf.tensor.rank"} <= found
+
+
 def test_a_large_vocabulary_that_is_not_utf8_leaves_the_tensors() -> None:
     tokens = text("t") * 5000 + text(b"\xff")
     data = file((entry("tokens", ARRAY, array(STRING, 5001, tokens)),), (info(),), bytes(32))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdall.formats.gguf import rules
-from holdall.formats.gguf.layout import MAX_DIMS
 from holdall.sizes import tuned
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Front:
         """``count`` entries from ``start`` on, reading as far as they go.
 
         It comes back with fewer where an entry asks for more than the file holds, for a string above ``longest``
-        bytes, or for more dimensions than there can be.
+        bytes, or for more dimensions than the limits allow.
         """
         self.reach(start + count * layout.min_size, start, what)
         while True:
@@ -62,6 +61,7 @@ class Front:
         if field.kind == "text" and at + 8 <= held:
             length = int.from_bytes(self.data[at : at + 8], "little")
             return at + 8 + length if length <= longest else None
-        if field.kind == "array" and int.from_bytes(self.data[at - 4 : at], "little") > MAX_DIMS:
-            return None
+        if field.kind == "array":  # more dims than there can be are a breach, and the entries after them are read too
+            count = int.from_bytes(self.data[at - 4 : at], "little")
+            return at + 8 * count if count <= self.check.limits.rank else None
         return held + 1

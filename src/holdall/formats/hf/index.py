@@ -15,6 +15,7 @@ from holdall.check import Check
 from holdall.documents.json import DocumentError, Tape, decode, tokenize
 from holdall.formats.hf import rules
 from holdall.kernels.json_reference import ABSENT, KIND, NULL, OBJECT, STRING
+from holdall.sizes import tuned
 from holdall.source import Source
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HfNative", "ShardMap", "ShardedIndex", "read_index"]
 
-_SAMPLE, _WORDS = 256, 64  # rows that are looked at to find the files, and files that they may find
+_SAMPLE, _WORDS = tuned(256), tuned(64)  # rows that are looked at to find the files, and files that they may find
 
 
 class ShardMap(Mapping[str, str]):

@@ -13,6 +13,7 @@ from holdall.dtypes import DType
 from holdall.errors import FormatError
 from holdall.formats.npz.header import Array, parse
 from holdall.formats.npz.layout import FRONT, MAGIC
+from holdall.sizes import tuned
 from holdall.zipdirectory import gather
 from holdall.zipfiles import STORED, Archive
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "Headers"]
 
-HEAD = 320  # bytes of each entry that are read along with its zip header: nearly always the whole npy header
+HEAD = tuned(320)  # bytes of each entry that are read along with its zip header: nearly always the whole npy header
 
 
 class Headers:
