@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall import registry
 from holdall.check import LEVELS, Check, Level, Report
+from holdall.checked import CheckedSource
 from holdall.errors import FormatError, HoldallError, UnsupportedError
 from holdall.examine import examine
 from holdall.ledger import Ledger
@@ -36,6 +37,7 @@ def open_model(
     require: Collection[str] = (),
     limits: Limits | None = None,
     allowed: Collection[str] | None = None,
+    check: bool | None = None,
 ) -> Model:
     """Open a weight file of any known format. Reads the header and the index, no payload.
 
@@ -43,6 +45,9 @@ def open_model(
     detecting it, and ``allowed`` is an allowlist of formats for files of strangers. ``mmap=False`` reads instead of
     mapping.
     ``require`` names the parts (as the format calls them) without which the file is of no use to the caller.
+    ``check=True`` proves everything that the file states a hash of before handing it out: a slice by the pages that it
+    touches, where there are page hashes, else by its whole tensor, each once. By default (None) this is so for URLs,
+    whose hashes over many tensors are then left out.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.ones((2, 2), np.float32)})
@@ -51,23 +56,27 @@ def open_model(
     (2, 2)
     """
     source = source_of(what, map=mmap)
+    checked = CheckedSource(source, everything=check is True) if check or (check is None and source.far) else None
+    source = checked or source
     try:
         found = registry.choose(source, format, allowed)
         ledger = Ledger()
-        model = found.read(source, Check(limits=limits or DEFAULT_LIMITS), ledger)
+        model = found.read(source, Check(limits=limits or DEFAULT_LIMITS, proving=check), ledger)
         found.require(model, require)
     except BaseException as error:
         source.close()
         if isinstance(error, HoldallError):
             error.file = error.file or source.name
         raise
+    if checked is not None:
+        checked.state(lambda source, start, stop: found.proofs(model, [(source, start, stop)]))
     model.ledger = ledger
     model.limits, model.allowed = limits, allowed
     if not isinstance(what, Source):
         # A path as it is from anywhere: the other process may be in another folder.
         path = getattr(source, "path", what)
         again = os.fspath(path) if isinstance(path, (str, os.PathLike)) else _PickledAsBytes(path)
-        options = {"format": found.name, "mmap": mmap, "limits": limits, "allowed": allowed}
+        options = {"format": found.name, "mmap": mmap, "limits": limits, "allowed": allowed, "check": check}
         model.travels_as(_reopen, (again, options))
     return model
 

@@ -79,7 +79,7 @@ class Arrangement:
 
     def payload(self) -> Made:
         """The elements in order, as little-endian bytes, made when asked for."""
-        return Made(prod(self.shape) * self.width, self._blocks)
+        return Made(prod(self.shape) * self.width, self._blocks, (self.stored,))
 
     def _blocks(self) -> Iterator[memoryview]:
         import numpy as np

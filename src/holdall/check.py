@@ -128,9 +128,12 @@ class Check:
     rule up to the report's level.
     """
 
-    def __init__(self, *, limits: Limits = DEFAULT_LIMITS, report: Report | None = None) -> None:
+    def __init__(
+        self, *, limits: Limits = DEFAULT_LIMITS, report: Report | None = None, proving: bool | None = None
+    ) -> None:
         self.limits = limits
         self.report = report
+        self.proving = proving  # hashes of payloads: always before a byte is handed out, never, or in passing (None)
         self.abandoned = 0  # scopes so far
         self._passed = 0  # payload bytes so far
         self._documents = self._indexes = self._grown = 0  # bytes so far beyond what the files themselves justify

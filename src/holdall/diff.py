@@ -6,6 +6,7 @@ first, which is all that equal files cost; only what differs is decoded and meas
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,8 +21,10 @@ import numpy as np
 from holdall import kernels, skeleton
 from holdall.api import open_model
 from holdall.dtypes import DType
-from holdall.errors import HoldallError
+from holdall.errors import HashError, HoldallError
 from holdall.model import Model
+from holdall.payload import Range
+from holdall.proof import Proving, proofs_of
 from holdall.sizes import tuned
 from holdall.tensor import Tensor
 
@@ -100,8 +103,12 @@ def diff(
     limits: Limits | None = None,
     allowed: Collection[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    check: bool = True,
 ) -> Difference:
     """Compare two models, or files of any formats. ``measure=False`` says only whether tensors are equal.
+
+    Tensors that their file states a hash of are proven meanwhile; one that does not have it raises HashError.
+    ``check=False`` compares the bytes as they are.
 
     >>> import holdall, numpy as np
     >>> holdall.save("a.oinf", {"w": np.zeros(4, np.float32)})
@@ -110,16 +117,21 @@ def diff(
     2.0
     """
     with ExitStack() as stack:
-        opened = partial(open_model, mmap=False, limits=limits, allowed=allowed)
+        opened = partial(open_model, mmap=False, limits=limits, allowed=allowed, check=None if check else False)
         left, right = (x if isinstance(x, Model) else stack.enter_context(opened(x)) for x in (a, b))
-        return _Comparison(left, right, measure, progress).run()
+        proofs = [*proofs_of(left), *proofs_of(right)] if check else []
+        with Proving(proofs) as proving:
+            return _Comparison(left, right, measure, progress, proving).run()
 
 
 class _Comparison:
     """Two open models on their way to a Difference."""
 
-    def __init__(self, a: Model, b: Model, measure: bool, progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self, a: Model, b: Model, measure: bool, progress: Callable[[int, int], None] | None, proving: Proving
+    ) -> None:
         self.a, self.b = a, b
+        self.proving = proving
         self.measure = measure
         self.progress = progress
         self.total = a.nbytes
@@ -131,6 +143,7 @@ class _Comparison:
         shared = [name for name in self.a.tensors.names if name in names_b]
         with ThreadPoolExecutor(_LANES, "holdall-diff") as pool:
             for result in pool.map(self._compare, shared):
+                self.proving.raise_if_failed()
                 if result.verdict == "equal":
                     found.equal += 1
                 else:
@@ -143,9 +156,12 @@ class _Comparison:
         return found
 
     def _compare(self, name: str) -> TensorDifference:
+        self.proving.raise_if_failed()
         a, b = self.a[name], self.b[name]
         try:
             return self._pair(a, b)
+        except HashError:
+            raise
         except HoldallError as error:
             return TensorDifference(name, "data", f"cannot be compared: {error}")
         finally:
@@ -186,11 +202,13 @@ def _same_bytes(a: Tensor, b: Tensor) -> bool:
     assert a.payload is not None and b.payload is not None
     if a.nbytes != b.nbytes:
         return False
-    known = a.digest(), b.digest()
-    if known[0] is not None and known[0] == known[1]:
-        return True  # both files state the same hash of their bytes
-    pieces = zip(a.payload.chunks(_PIECE), b.payload.chunks(_PIECE), strict=True)
-    return all(_equal(x, y) for x, y in pieces)
+    left, right = a.payload.chunks(_PIECE), b.payload.chunks(_PIECE)
+    same = all(_equal(x, y) for x, y in zip(left, right, strict=True))
+    if not same:
+        for payload, rest in ((a.payload, left), (b.payload, right)):
+            if not isinstance(payload, Range):  # what is inflated proves its checksum at its end
+                deque(rest, 0)
+    return same
 
 
 def _equal(x: memoryview, y: memoryview) -> bool:

@@ -13,6 +13,7 @@ __all__ = [
     "ClosedError",
     "ContentError",
     "FormatError",
+    "HashError",
     "HoldallError",
     "LimitError",
     "MissingError",
@@ -49,6 +50,10 @@ class FormatError(HoldallError, ValueError):
 
 class LimitError(FormatError):
     """A file asks for more than :class:`holdall.Limits` allows; a caller who trusts it can raise the limit."""
+
+
+class HashError(FormatError):
+    """Stored bytes do not have the hash or checksum that their file states for them."""
 
 
 class UnsupportedError(HoldallError, NotImplementedError):

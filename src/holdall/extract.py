@@ -68,7 +68,7 @@ def npy_plan(
         for block in taken.blocks(_BLOCK):
             yield _bytes(block)
 
-    return _npy(kind, taken.shape, Made(prod(taken.shape) * kind.itemsize, make))
+    return _npy(kind, taken.shape, Made(prod(taken.shape) * kind.itemsize, make, taken.payloads))
 
 
 def _sliced(tensor: Tensor, key: tuple[Any, ...]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from holdall.check import Check, Rule
     from holdall.ledger import Ledger
     from holdall.model import Model
-    from holdall.payload import Payload
+    from holdall.payload import Payload, Span
     from holdall.plan import FolderPlan, Plan
+    from holdall.proof import Proof
     from holdall.source import Source
     from holdall.tensor import Tensor
 
@@ -151,6 +152,13 @@ class Format(ABC):
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""
         return
+
+    def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
+        """The hashes that the files of ``model`` state of their payloads: the fewest bytes that hold ``spans``.
+
+        A span without a hash has none; one hash that holds several spans may come several times.
+        """
+        return ()
 
     def patches(self, model: Model, copy: Model, tick: Tick) -> list[Patch]:
         """What of ``copy`` makes the damaged file of ``model`` whole; raises where the copy cannot."""

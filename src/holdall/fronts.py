@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdall.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from holdall.model import Model
+    from holdall.source import Openable
     from holdall.tensor import Tensor
 
-__all__ = ["FORMAT", "bytes_of", "save_to"]
+__all__ = ["FORMAT", "bytes_of", "open_to_load", "save_to"]
 
 FORMAT = "safetensors"  # what save() makes unless it is told otherwise
+
+
+@contextmanager
+def open_to_load(what: Openable, check: bool, options: Mapping[str, Any]) -> Iterator[Model]:
+    """The model in ``what``; with ``check`` its hashes are proven while the block runs, or HashError ends it."""
+    from holdall.api import open_model
+    from holdall.proof import Proving, proofs_of
+
+    with open_model(what, **options) as model, Proving(proofs_of(model) if check else []):
+        yield model
 
 
 def save_to(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.errors import UnsupportedError
-from holdall.fronts import FORMAT, bytes_of, save_to
+from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
 
 if TYPE_CHECKING:
     import jax
@@ -23,16 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
-def load_file(path: str | os.PathLike[str], device: jax.Device | None = None, **options: Any) -> dict[str, jax.Array]:
-    """Every tensor of a file as an array on ``device``; ``options`` are those of :func:`holdall.open`."""
-    return _loaded(path, device, options)
+def load_file(
+    path: str | os.PathLike[str], device: jax.Device | None = None, *, check: bool = False, **options: Any
+) -> dict[str, jax.Array]:
+    """Every tensor of a file as an array on ``device``; ``options`` are those of :func:`holdall.open`.
+
+    ``check=True`` proves the hashes that the file states meanwhile: HashError when one is wrong.
+    """
+    return _loaded(path, device, check, options)
 
 
 def load(
-    data: bytes | bytearray | memoryview, device: jax.Device | None = None, **options: Any
+    data: bytes | bytearray | memoryview, device: jax.Device | None = None, *, check: bool = False, **options: Any
 ) -> dict[str, jax.Array]:
     """Every tensor of a file that is in memory."""
-    return _loaded(data, device, options)
+    return _loaded(data, device, check, options)
 
 
 def save_file(
@@ -52,10 +57,8 @@ def save(
     return bytes_of(_tensors(tensors), metadata, format, options)
 
 
-def _loaded(what: Any, device: jax.Device | None, options: Mapping[str, Any]) -> dict[str, jax.Array]:
-    from holdall.api import open_model
-
-    with open_model(what, **options) as model:
+def _loaded(what: Any, device: jax.Device | None, check: bool, options: Mapping[str, Any]) -> dict[str, jax.Array]:
+    with open_to_load(what, check, options) as model:
         return {tensor.name: _to_jax(tensor, device) for tensor in model.tensors}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from holdall.source import Source
 
 __all__ = ["ColumnTable", "ListTable", "Model", "TensorTable", "Totals", "model_of"]
+
+_NAMED = 8  # tensors that a message names
 
 
 @dataclass(slots=True)
@@ -151,6 +155,38 @@ class ColumnTable(TensorTable):
         held = self._sizes if self._stored is None else self._sizes * self._stored
         order: list[int] = (~held).argsort(kind="stable")[:count].tolist()  # ~ turns uint64 around without a sign
         return order
+
+    @property
+    def extents(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Where the bytes of each tensor begin, and how many they are."""
+        return self._offsets, self._sizes
+
+    def rows_between(self, start: int, stop: int, most: int | None = None) -> list[int]:
+        """The rows of tensors that have bytes in a range of the file, by their place; of the ``most`` last to begin."""
+        rows, starts, ends, reached = self._by_place
+        first, last = bisect_right(reached, start), bisect_left(starts, stop)
+        if most is not None:
+            first = max(first, last - most)
+        return [rows[place] for place in range(first, last) if ends[place] > start]
+
+    def names_between(self, start: int, stop: int) -> str:
+        """The tensors that have bytes in a range of the file, for a message."""
+        rows = self.rows_between(start, stop)
+        shown = ", ".join(repr(self.names[row]) for row in rows[:_NAMED]) or "no tensor"
+        return shown if len(rows) <= _NAMED else f"{shown} and {len(rows) - _NAMED} more tensors"
+
+    @cached_property
+    def _by_place(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Rows that have bytes, in file order; where each begins and ends; and where all up to it have ended."""
+        import numpy as np
+
+        offsets, sizes = self.extents
+        used = ((sizes > 0) & (True if self._stored is None else self._stored)).nonzero()[0]
+        order = used[np.argsort(offsets[used], kind="stable")]
+        ends = offsets[order] + sizes[order]
+        columns = order, offsets[order], ends, np.maximum.accumulate(ends)
+        rows, starts, stops, reached = (column.tolist() for column in columns)
+        return rows, starts, stops, reached
 
     def _elements(self, rows: NDArray[np.intp]) -> int:
         from math import prod

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdall.fronts import FORMAT, bytes_of, save_to
+from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
 from holdall.sizes import tuned
 
 if TYPE_CHECKING:
@@ -29,18 +29,19 @@ _LARGE = tuned(1 << 20)  # bytes of a tensor that are worth a thread
 _THREADS = min(4, os.cpu_count() or 1)
 
 
-def load_file(path: str | os.PathLike[str], **options: Any) -> dict[str, NDArray[Any]]:
+def load_file(path: str | os.PathLike[str], *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
     """Every tensor of a file as an array in memory of its own, safe to modify.
 
     ``options`` are those of :func:`holdall.open`. Types that numpy lacks (bf16, f8) are those of ml_dtypes; quantized
-    tensors are decoded. Arrays that are windows on the file come from ``holdall.open(path)[name].numpy()``.
+    tensors are decoded. ``check=True`` proves the hashes that the file states meanwhile: HashError when one is wrong.
+    Arrays that are windows on the file come from ``holdall.open(path)[name].numpy()``.
     """
-    return _arrays(path, options)
+    return _arrays(path, check, options)
 
 
-def load(data: bytes | bytearray | memoryview, **options: Any) -> dict[str, NDArray[Any]]:
+def load(data: bytes | bytearray | memoryview, *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
     """Every tensor of a file that is in memory."""
-    return _arrays(data, options)
+    return _arrays(data, check, options)
 
 
 def save_file(
@@ -60,13 +61,11 @@ def save(
     return bytes_of(_tensors(tensors), metadata, format, options)
 
 
-def _arrays(what: Any, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def _arrays(what: Any, check: bool, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from holdall.api import open_model
-
     # Fresh memory costs as much as the copy into it: with several threads both go on at the same time.
-    with open_model(what, **options) as model, ThreadPoolExecutor(_THREADS, "holdall-load") as pool:
+    with open_to_load(what, check, options) as model, ThreadPoolExecutor(_THREADS, "holdall-load") as pool:
         arrays = {t.name: pool.submit(_copied, t) if t.nbytes >= _LARGE else _copied(t) for t in model.tensors}
         return {name: one.result() if isinstance(one, Future) else one for name, one in arrays.items()}
 

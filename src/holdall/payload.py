@@ -14,7 +14,9 @@ from holdall.source.buffers import regroup
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Held", "Made", "Payload", "Range"]
+__all__ = ["Held", "Made", "Payload", "Range", "Span"]
+
+Span = tuple[Source, int, int]  # a stretch of a source: the first byte, and the one after the last
 
 
 class Payload(ABC):
@@ -38,6 +40,10 @@ class Payload(ABC):
         """All bytes in memory of the caller's own, by positioned reads: a document is no reason to map its file."""
         return b"".join(self.chunks())
 
+    def spans(self) -> Iterator[Span]:
+        """The stretches of sources that reading all of it touches; none for bytes that are in no file."""
+        return iter(())
+
 
 @dataclass(frozen=True, slots=True)
 class Range(Payload):
@@ -57,6 +63,9 @@ class Range(Payload):
 
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
         return self.source.chunks(self.offset, self.size, piece)
+
+    def spans(self) -> Iterator[Span]:
+        yield self.source, self.offset, self.offset + self.size
 
 
 class Held(Payload):
@@ -93,7 +102,8 @@ class Held(Payload):
 class Made(Payload):
     """Bytes that a function makes, piece by piece: a cast, a transposition, a quantization.
 
-    Pieces are passed on without a copy, so ``make`` gives each memory of its own.
+    Pieces are passed on without a copy, so ``make`` gives each memory of its own. ``of`` are the payloads that it reads
+    to make them.
 
     >>> Made(6, lambda: [b"hold", b"all"[:2]]).read()
     b'holdal'
@@ -101,9 +111,14 @@ class Made(Payload):
 
     size: int
     make: Callable[[], Iterable[bytes | bytearray | memoryview]]
+    of: tuple[Payload, ...] = ()
 
     def part(self, start: int, stop: int) -> memoryview:
         return memoryview(self.read())[start:stop]
+
+    def spans(self) -> Iterator[Span]:
+        for payload in self.of:
+            yield from payload.spans()
 
     def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
         made = 0

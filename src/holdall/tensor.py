@@ -131,10 +131,10 @@ class Tensor:
         """False for a tensor that the file declares without storing its values."""
         return self.payload is not None
 
-    def digest(self) -> tuple[str, bytes] | None:
-        """A hash of the stored bytes that the file itself states, as (kind, hash); None when it states none."""
-        stated = getattr(self.native, "digest", None)
-        return stated if isinstance(stated, tuple) else None
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """Its payload; none for a tensor without data. For payloads that are made from others."""
+        return () if self.payload is None else (self.payload,)
 
     def raw(self) -> memoryview:
         """The stored bytes, read-only, without a copy where possible."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.dtypes import DTYPES, DType
 from holdall.errors import ContentError, UnsupportedError
-from holdall.fronts import FORMAT, bytes_of, save_to
+from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
 
 if TYPE_CHECKING:
     import torch
@@ -49,21 +49,26 @@ _WIDE = {"i4": "i8", "i2": "i8", "i1": "i8", "t2": "i8", "t1": "i8", "u4": "u8",
 
 
 def load_file(
-    path: str | os.PathLike[str], device: str | torch.device | None = None, **options: Any
+    path: str | os.PathLike[str], device: str | torch.device | None = None, *, check: bool = False, **options: Any
 ) -> dict[str, torch.Tensor]:
     """Every tensor of a file on ``device``, in memory of its own: safe to modify, also where the file shares bytes.
 
-    ``device="meta"`` gives types and shapes without reading a payload. ``options`` are those of
-    :func:`holdall.open`; quantized tensors are decoded.
+    ``device="meta"`` gives types and shapes without reading a payload. ``check=True`` proves the hashes that the file
+    states meanwhile: HashError when one is wrong. ``options`` are those of :func:`holdall.open`; quantized tensors are
+    decoded.
     """
-    return _loaded(path, device, options)
+    return _loaded(path, device, check, options)
 
 
 def load(
-    data: bytes | bytearray | memoryview, device: str | torch.device | None = None, **options: Any
+    data: bytes | bytearray | memoryview,
+    device: str | torch.device | None = None,
+    *,
+    check: bool = False,
+    **options: Any,
 ) -> dict[str, torch.Tensor]:
     """Every tensor of a file that is in memory."""
-    return _loaded(data, device, options)
+    return _loaded(data, device, check, options)
 
 
 def save_file(
@@ -117,10 +122,10 @@ def _torch_type(tensor: Tensor) -> torch.dtype:
     return kind
 
 
-def _loaded(what: Any, device: str | torch.device | None, options: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    from holdall.api import open_model
-
-    with open_model(what, **options) as model:
+def _loaded(
+    what: Any, device: str | torch.device | None, check: bool, options: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    with open_to_load(what, check, options) as model:
         return {tensor.name: to_torch(tensor, device) for tensor in model.tensors}
 
 

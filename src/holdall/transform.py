@@ -163,7 +163,7 @@ def cast(tensor: Tensor, dtype: DType, tell: Callable[[str], None] = lambda text
             become = "held at its largest" if dtype.name in FINITE else "now infinite or NaN"
             tell(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and {become}")
 
-    return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make))
+    return Tensor(tensor.name, dtype, tensor.shape, Made(dtype.nbytes(tensor.shape), make, tensor.payloads))
 
 
 def _refuse_other_integers(values: NDArray[Any], dtype: DType, stored: memoryview, first: int) -> None:
@@ -215,7 +215,7 @@ def transposed(tensor: Tensor) -> Tensor:
             block = tensor[..., start : start + rows]
             yield dtype.encode(block.transpose())
 
-    return Tensor(tensor.name, dtype, shape, Made(dtype.nbytes(shape), make))
+    return Tensor(tensor.name, dtype, shape, Made(dtype.nbytes(shape), make, tensor.payloads))
 
 
 def dequantized(tensor: Tensor) -> Tensor:
@@ -226,4 +226,4 @@ def dequantized(tensor: Tensor) -> Tensor:
         for block in tensor.blocks(_BLOCK // 4):
             yield f32.encode(block)
 
-    return Tensor(tensor.name, f32, tensor.shape, Made(f32.nbytes(tensor.shape), make))
+    return Tensor(tensor.name, f32, tensor.shape, Made(f32.nbytes(tensor.shape), make, tensor.payloads))

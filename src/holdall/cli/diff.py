@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, NewFile, Trust, trusting
+from holdall.cli.options import FILE, NewFile, Trust, checking, trusting
 from holdall.cli.output import emit, emit_json, progress, table
 from holdall.cli.text import brief, clean, file_text, plain, plural, shorten, value_text
 
@@ -30,14 +31,18 @@ _NAME = 100  # letters of a name
     "--report", type=NewFile(".html", ".htm"), metavar="FILE.html", help="Write a page with plots of the distances."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@checking
 @trusting
 @click.pass_context
-def diff(ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as_json: bool, trust: Trust) -> None:
+def diff(
+    ctx: click.Context, a: str, b: str, quick: bool, report: str | None, as_json: bool, check: bool, trust: Trust
+) -> None:
     """Compare A and B, whatever containers they are in. Exits 1 when they differ."""
     from holdall.diff import diff as compare
 
     with progress(f"comparing {file_text(a)} and {file_text(b)}") as told:
-        found = compare(a, b, measure=not quick, limits=trust.limits, allowed=trust.allowed, progress=told)
+        trusted = partial(compare, limits=trust.limits, allowed=trust.allowed)
+        found = trusted(a, b, measure=not quick, check=check, progress=told)
     if report is not None:
         from holdall.reports import write_difference
 

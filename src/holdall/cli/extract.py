@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, AnyType, Reading, TextType, each_file, reading
+from holdall.cli.options import FILE, AnyType, Reading, TextType, checking, each_file, reading
 from holdall.cli.output import emit_json, progress
 from holdall.cli.text import clean, file_text, shape_text, size_text
 from holdall.errors import HoldallError
@@ -16,6 +16,7 @@ from holdall.errors import HoldallError
 if TYPE_CHECKING:
     from holdall.model import Model
     from holdall.plan import Plan
+    from holdall.proof import Proving
     from holdall.tensor import Tensor
 
 __all__ = ["extract"]
@@ -79,6 +80,7 @@ class Cast(TextType):
 @click.option("--cast", type=Cast(), help="Cast to this dtype, for instance f32.")
 @click.option("--raw", is_flag=True, help="The stored bytes instead of .npy.")
 @click.option("--all", "folder", type=FILE, metavar="DIR", help="Every tensor, into this folder.")
+@checking
 @reading
 def extract(
     file: str,
@@ -88,10 +90,12 @@ def extract(
     cast: str | None,
     raw: bool,
     folder: str | None,
+    check: bool,
     reading: Reading,
 ) -> None:
     """Copy the tensor NAME out of FILE. Without -o it becomes NAME.npy in the current folder.
 
+    A whole tensor that FILE states a hash of is checked, and not written when it is damaged.
     Types that .npy cannot express (bf16, f8) become .bin, their stored bytes, unless --cast says otherwise.
     """
     if (name is None) == (folder is None):
@@ -103,12 +107,17 @@ def extract(
     if output == "-" and reading.json:
         raise click.UsageError("--output - goes without --json: both would be printed.")
 
+    from holdall.proof import Proving, proofs_for
+
     def act(path: str, number: int) -> bool:
-        with reading.open(path) as model:
+        with reading.open(path, check=check) as model:
             if folder is not None:
-                _extract_all(model, folder, cast, raw, reading)
+                _extract_all(model, folder, cast, raw, check, reading)
             elif name is not None:
-                _extract_one(model, model[name], output, key, cast, raw, reading)
+                tensor = model[name]
+                proofs = proofs_for(model, tensor.payloads) if check and key is None else []
+                with Proving(proofs) as proving:
+                    _extract_one(model, tensor, output, key, cast, raw, proving, reading)
         return True
 
     each_file([file], act)
@@ -121,6 +130,7 @@ def _extract_one(
     key: tuple[Any, ...] | None,
     cast: str | None,
     raw: bool,
+    proving: Proving,
     reading: Reading,
 ) -> None:
     from holdall.extract import file_names, npy_plan, npy_type, plan_bytes, raw_plan
@@ -137,19 +147,23 @@ def _extract_one(
     except IndexError as error:
         raise click.UsageError(f"--slice: tensor {tensor.name!r} {shape_text(tensor.shape)}: {error}.") from None
     if output != "-":
-        _write(plan, output, tensor, model)
+        _write(plan, output, tensor, model, proving)
         _say(tensor, output, plan, reading)
         return
     if sys.stdout.isatty():
         raise click.UsageError("stdout is a terminal: give -o PATH, or a pipe.")
+    proving.finish()  # what is in a pipe cannot be taken back
     for piece in plan_bytes(plan):
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
 
 
-def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, reading: Reading) -> None:
+def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, check: bool, reading: Reading) -> None:
     from holdall.extract import file_names, npy_plan, npy_type, raw_plan
+    from holdall.proof import Proving, proofs_of
 
+    with Proving(proofs_of(model) if check else []) as proving:
+        proving.finish()  # before the first file: all of them, or none
     Path(folder).mkdir(parents=True, exist_ok=True)
     if not len(model):
         click.echo(f"holdall: {file_text(model.sources[0].name)}: has no tensors: nothing to extract", err=True)
@@ -162,18 +176,24 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, reading
             _say_raw(tensor)
         path = str(Path(folder) / (safe + (".bin" if as_raw else ".npy")))
         plan = raw_plan(tensor) if as_raw else npy_plan(tensor, None, cast, _tell)
-        _write(plan, path, tensor, model)
+        _write(plan, path, tensor, model, proving)
         _say(tensor, path, plan, reading)
 
 
-def _write(plan: Plan, path: str, tensor: Tensor, model: Model) -> None:
+def _write(plan: Plan, path: str, tensor: Tensor, model: Model, proving: Proving) -> None:
     from holdall.inplace import source_at
     from holdall.sink import write_file
 
     if source_at(path, model) is not None:
         raise click.UsageError(f"{clean(path)} is the file that is being read: give another name.")
     with progress(f"extracting {clean(tensor.name)}") as told:
-        write_file(path, plan, fsync=False, progress=told)
+
+        def step(done: int, total: int | None) -> None:
+            proving.raise_if_failed()
+            if told is not None:
+                told(done, total)
+
+        write_file(path, plan, fsync=False, progress=step, approve=lambda _: proving.finish())
 
 
 def _say(tensor: Tensor, path: str, plan: Plan, reading: Reading) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from holdall.model import Model
 
 __all__ = ["FILE", "FORMAT_NAME", "SIZE", "AnyType", "FileName", "FormatName", "NewFile", "Reading", "Size"]
-__all__ += ["TextType", "Trust", "about", "each_file", "first_error", "reading", "target_format", "trusting"]
+__all__ += [
+    "TextType",
+    "Trust",
+    "about",
+    "checking",
+    "each_file",
+    "first_error",
+    "reading",
+    "target_format",
+    "trusting",
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -152,12 +162,13 @@ class Reading(Trust):
     format: str | None = None
     json: bool = False
 
-    def open(self, path: str, *, mmap: bool = True) -> Model:
-        """The model in ``path``; untrusted files are read, never mapped."""
+    def open(self, path: str, *, mmap: bool = True, check: bool = True) -> Model:
+        """The model in ``path``; untrusted files are read, never mapped. ``check=False`` ignores all hashes."""
         from holdall.api import open_model
 
-        mapped = mmap and not self.untrusted
-        return open_model(path, format=self.format, mmap=mapped, limits=self.limits, allowed=self.allowed)
+        mapped, proving = mmap and not self.untrusted, None if check else False
+        open_here = partial(open_model, path, format=self.format, mmap=mapped, check=proving)
+        return open_here(limits=self.limits, allowed=self.allowed)
 
     def examine(self, path: str, level: Level = "structure") -> Examination:
         """As far as ``path`` can be read, with what is wrong."""
@@ -169,6 +180,12 @@ class Reading(Trust):
 
 _UNTRUSTED = click.option("--untrusted", is_flag=True, help="For files of strangers: tight limits, no memory map.")
 _ALLOW = click.option("--allow", multiple=True, type=FORMAT_NAME, help="Read files of this format only; repeatable.")
+
+
+def checking(function: _Function) -> _Function:
+    """Give a command ``--no-check``, handed on as ``check``: False with it, else True."""
+    text = "Do not check the hashes and checksums that files state of their tensors."
+    return click.option("--no-check", "check", is_flag=True, flag_value=False, default=True, help=text)(function)
 
 
 def trusting(function: _Function) -> _Function:

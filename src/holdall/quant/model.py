@@ -140,7 +140,8 @@ def quantize_tensor(
     columns = importance_of(importance, cols, method, mode, tensor.name)
     job = _Job(tensor, method, mode, bounds, clip is not None, columns, threads_of(threads))
     record = QuantRecord(method.name, "weights", *bounds)
-    payload = Made(method.nbytes(tensor.shape), job.flat if method.family == "int" else job.blocks)
+    make = job.flat if method.family == "int" else job.blocks
+    payload = Made(method.nbytes(tensor.shape), make, tensor.payloads)
     return Tensor(tensor.name, encoding_of(method), tensor.shape, payload, record)
 
 

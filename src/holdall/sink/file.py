@@ -277,7 +277,7 @@ class _Writer:
         if isinstance(payload, Held):
             for chunk in payload.chunks():
                 self._put(chunk)
-        elif type(payload) is Range:  # a kind of it may have to see its bytes pass
+        elif type(payload) is Range and not payload.source.checked:  # else its bytes are proven in their order
             moved = self._copy_in_kernel(payload)
             rest = Range(payload.source, payload.offset + moved, payload.size - moved)
             for chunk in read_ahead(rest, pool, buffers):

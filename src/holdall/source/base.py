@@ -28,6 +28,7 @@ class Source(ABC):
     size: int
     is_folder = False
     far = False  # its bytes come over a network: hashes are checked before anything is handed out
+    checked = False  # it proves what its file states hashes of before it hands it out
     member = ""  # its name inside its set; empty for what was opened by itself
 
     @property

@@ -31,6 +31,10 @@ class DeferredSource(Source):
                 self._real = self._opener()
             return self._real
 
+    def stands_for(self, source: Source) -> bool:
+        """Whether ``source`` is this one, or the real one behind it."""
+        return source is self or (self._real is not None and source is self._real)
+
     @property
     def identity(self) -> tuple[object, ...]:
         return self.real.identity
@@ -50,6 +54,10 @@ class DeferredSource(Source):
     @property
     def far(self) -> bool:  # type: ignore[override]  # known when the real one is
         return self.real.far
+
+    @property
+    def checked(self) -> bool:  # type: ignore[override]  # likewise
+        return self.real.checked
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         self.real.prefetch(ranges)

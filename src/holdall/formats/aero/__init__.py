@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Holds, Option, Patch, Tick
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from holdall.check import Check
     from holdall.ledger import Ledger
     from holdall.model import Model
+    from holdall.payload import Span
     from holdall.plan import Plan
+    from holdall.proof import Proof
     from holdall.source import Source
 
 __all__ = ["FORMAT", "HOLDS", "OPTIONS"]
@@ -84,6 +86,12 @@ class Aero(Format):
         from holdall.formats.aero.write import plan
 
         return plan(model, options)
+
+    def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
+        """BLAKE3 of tensors, of pages, of shards."""
+        from holdall.formats.aero.read import AeroNative
+
+        return model.native.stated.proofs(spans) if isinstance(model.native, AeroNative) else ()
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The hashes of shards, pages, tensors and unknown chunks."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,12 +99,11 @@ def survey(
             taps.append(Tap(f"pages {shard.index}", "blake3", shard.offset, stop, every=pages[shard.name].page_size))
     taps += [Tap(_tensor_tap(each), "blake3", *each) for each in sorted(set(hashed.values()))]
     found = digest_ranges(native.container.source, taps, tick)
-    hit = _Tensors(table)
     for shard in shards:
         if found[f"shard {shard.index}"] != shard.blake3:
             yield _damaged_shard(shard, found[f"shard {shard.index}"])
         if f"pages {shard.index}" in found:
-            yield from _damaged_pages(pages[shard.name], found[f"pages {shard.index}"], hit)
+            yield from _damaged_pages(pages[shard.name], found[f"pages {shard.index}"], table)
     for row, each in hashed.items():
         assert table is not None, "no table has no rows"
         damage = _damaged_tensor(table, row, found[_tensor_tap(each)])
@@ -124,13 +121,13 @@ def _damaged_shard(shard: Chunk, found: bytes) -> Damage:
     return Damage(rules.HASH_WEIGHTS, shard.offset, shard.length, shard.blake3, message)
 
 
-def _damaged_pages(pages: Pages, found: bytes, hit: _Tensors) -> Iterator[Damage]:
+def _damaged_pages(pages: Pages, found: bytes, table: AeroTable | None) -> Iterator[Damage]:
     shard, size = pages.shard, pages.page_size
     wrong = np.frombuffer(found, "V32") != np.frombuffer(pages.digests, "V32")
     for number in wrong.nonzero()[0].tolist():
         start = shard.offset + number * size
         length = min(size, shard.offset + shard.length - start)
-        names = hit.between(start, start + length)
+        names = "no tensor" if table is None else table.names_between(start, start + length)
         message = f"aero: page {number} of {shard.name!r} is damaged ({length} bytes); it holds {names}"
         yield Damage(rules.PAGE, start, length, pages.digests[32 * number : 32 * number + 32], message)
 
@@ -142,32 +139,6 @@ def _damaged_tensor(table: AeroTable, row: int, found: bytes) -> Damage | None:
     message = f"{table.tidx.what(row)}: its BLAKE3 is {found.hex()}, hash_b3 says {digest.hex()}"
     start, size = int(table.offsets[row]), int(table.tidx.stored[row])
     return Damage(rules.TENSOR_HASH, start, size, digest, message)
-
-
-class _Tensors:
-    """Which tensors have bytes in a range of the file."""
-
-    def __init__(self, table: AeroTable | None) -> None:
-        self._table = table
-
-    @cached_property
-    def _sorted(self) -> tuple[list[int], list[int], list[int]]:
-        """Rows of tensors that have bytes, by their place; where each begins; where all up to it have ended."""
-        table = self._table
-        if table is None:
-            return [], [], []
-        used = (table.present & (table.tidx.stored > 0)).nonzero()[0]
-        order = used[np.argsort(table.offsets[used], kind="stable")]
-        ends = np.maximum.accumulate(table.offsets[order] + table.tidx.stored[order])
-        return order.tolist(), table.offsets[order].tolist(), ends.tolist()
-
-    def between(self, start: int, stop: int) -> str:
-        rows, starts, ends = self._sorted
-        first, last = bisect_right(ends, start), bisect_left(starts, stop)
-        if first >= last or self._table is None:
-            return "no tensor"
-        shown = ", ".join(repr(self._table.names[row]) for row in rows[first : min(last, first + 8)])
-        return shown if last - first <= 8 else f"{shown} and {last - first - 8} more tensors"
 
 
 def _extra(native: AeroNative, chunk: Chunk, check: Check) -> None:

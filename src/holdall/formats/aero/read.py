@@ -12,14 +12,12 @@ import numpy as np
 from holdall.check import Check
 from holdall.formats.aero import integrity, manifest, rules
 from holdall.formats.aero.chunks import Chunk, Chunks, Container, content, open_container
-from holdall.formats.aero.layout import DTYPES, KNOWN, PACKED, PAGES, PHSH, TIDX, WTSH, shard_name
-from holdall.formats.aero.proven import PageProof, Proven
+from holdall.formats.aero.layout import DTYPES, KNOWN, PACKED, TIDX, WTSH, shard_name
+from holdall.formats.aero.proofs import Stated
 from holdall.formats.aero.tidx import Index, read_index
 from holdall.ledger import Ledger
 from holdall.metadata import Metadata
 from holdall.model import ColumnTable, ListTable, Model, TensorTable
-from holdall.payload import Range
-from holdall.tensor import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,6 +45,7 @@ class AeroNative:
 
     uuid: UUID
     container: Container
+    stated: Stated
 
     @property
     def chunks(self) -> Chunks:
@@ -78,23 +77,14 @@ class AeroTable(ColumnTable):
         self.tidx = index
         self.offsets = offsets
         self.present = stored
-        # On a disk a part is what it is; from afar every part is proven where there are page hashes.
-        self._proofs = _page_proofs(container) if container.source.far else {}
         super().__init__(
             container.source, index.names, index.dtypes, index.codes, index.shapes, offsets, index.sizes,
             stored=stored, native_of=self.native_of,
         )  # fmt: skip
 
-    def tensor(self, row: int) -> Tensor:
-        tensor = super().tensor(row)
-        digest = self.tidx.digest(row)
-        pages = self._proofs.get(shard_name(int(self.tidx.shards[row]))) if self._proofs else None
-        payload = tensor.payload
-        if (digest is not None or pages is not None) and isinstance(payload, Range):
-            stored = int(self.tidx.stored[row])
-            hashed = (digest or b"", stored, tensor.name, pages)
-            tensor.payload = Proven(payload.source, payload.offset, payload.size, *hashed)
-        return tensor
+    @property
+    def extents(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        return self.offsets, self.tidx.stored
 
     def native_of(self, row: int) -> TensorNative:
         """What only AERO has of the tensor in ``row``."""
@@ -120,6 +110,7 @@ def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Iterable[in
         tensors = _tensors(container, check, ledger, elsewhere)
     if check.abandoned > before:  # the shards belong to somebody even when it is not known to whom
         _own(container, "shard", container.chunks.rows(WTSH), ledger)
+    stated = Stated(container, tensors if isinstance(tensors, AeroTable) else None)
     if check.collecting:
         _documents(container, tensors, check, in_set=elsewhere is not None)
         with check.scope():
@@ -127,7 +118,11 @@ def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Iterable[in
     return Model(
         tensors,
         metadata=Metadata(lambda: manifest.metadata_entries(container, Check(limits=check.limits))),
-        native=AeroNative(UUID(bytes=container.uuid), container),
+        native=AeroNative(
+            UUID(bytes=container.uuid),
+            container,
+            stated,
+        ),
         format="aero",
         version=(container.header.version_major, container.header.version_minor),
         sources=[source],
@@ -149,14 +144,6 @@ def _tensors(container: Container, check: Check, ledger: Ledger, elsewhere: Iter
     ledger.payloads("tensor", offsets[present], index.stored[present])
     _overlaps(index, offsets, present, check)
     return AeroTable(container, index, offsets, present)
-
-
-def _page_proofs(container: Container) -> dict[str, PageProof]:
-    """The page hashes of the shards that have any, by the names of the shards."""
-    hashes = {chunk.name: chunk for chunk in container.chunks.all(PHSH)}
-    shards = {chunk.name: chunk for chunk in container.chunks.all(WTSH)}
-    pairs = ((shard, hashes.get(name + PAGES)) for name, shard in shards.items())
-    return {shard.name: PageProof(container, chunk, shard) for shard, chunk in pairs if chunk is not None}
 
 
 def _places(chunks: Chunks, index: Index, check: Check) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Option, Tick
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from holdall.check import Check
     from holdall.ledger import Ledger
     from holdall.model import Model
+    from holdall.payload import Span
     from holdall.plan import FolderPlan
+    from holdall.proof import Proof
     from holdall.source import Source
 
 __all__ = ["FORMAT"]
@@ -54,6 +56,12 @@ class Aeroset(Format):
         from holdall.formats.aeroset.write import plan
 
         return plan(model, options)
+
+    def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
+        """Those of the parts."""
+        from holdall.formats.aeroset.read import AerosetNative
+
+        return model.native.proofs(spans) if isinstance(model.native, AerosetNative) else ()
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """SHA-256 of every file, and every part's own hashes."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from holdall.check import Check
@@ -19,7 +20,8 @@ from holdall.ledger import Ledger
 from holdall.locks import Lock
 from holdall.metadata import Entry, Metadata
 from holdall.model import ListTable, Model, TensorTable, Totals
-from holdall.payload import Payload
+from holdall.payload import Payload, Span
+from holdall.proof import Proof
 from holdall.source import CHUNK, Source
 from holdall.source.deferred import DeferredSource
 from holdall.tensor import Tensor
@@ -37,6 +39,14 @@ class AerosetNative:
     document: SetDocument
     parts: tuple[Part, ...]
     index: Model | None
+
+    def proofs(self, spans: Iterable[Span]) -> Iterator[Proof]:
+        """What the parts state of their own bytes."""
+        for source, own in groupby(spans, key=lambda span: span[0]):
+            part = next((part for part in self.parts if part.source.stands_for(source)), None)
+            native = None if part is None or part.known is None else part.known.native
+            if part is not None and isinstance(native, AeroNative):
+                yield from native.stated.proofs((part.source, start, stop) for _, start, stop in own)
 
 
 class Unreadable(Payload):
@@ -76,6 +86,11 @@ class Part:
             if self._model is None:
                 self._model = self._read()
             return self._model
+
+    @property
+    def known(self) -> Model | None:
+        """The model, if it has been read: nothing in it has a hash before."""
+        return self._model
 
     def _read(self) -> Model:
         self.source.real  # noqa: B018  # opening may fail now and not later
@@ -166,7 +181,9 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
     if not home.is_folder:
         ledger.region("json", 0, source.size)
     check.limit_files(len(document.parts), sum(part.size for part in document.parts), "aeroset: parts")
-    common = Check(limits=check.limits)  # what the parts together ask for is counted, whenever they are read
+    common = Check(
+        limits=check.limits, proving=check.proving
+    )  # what the parts together ask for is counted, whenever they are read
     parts = tuple(Part(member, home, common) for member in document.parts)
     index = None
     sources: list[Source] = [home, *([source] if home.is_folder else [])]

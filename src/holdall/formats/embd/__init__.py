@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Holds, Option, Tick
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from holdall.check import Check
     from holdall.ledger import Ledger
     from holdall.model import Model
+    from holdall.payload import Span
     from holdall.plan import Plan
+    from holdall.proof import Proof
     from holdall.source import Source
 
 __all__ = ["FORMAT"]
@@ -95,6 +97,12 @@ class Embd(Format):
         if layout_of(model, options) != "sequential":
             return None
         return dict.fromkeys(model.metadata, "the sequential layout has no metadata")
+
+    def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
+        """The checksum of the tensor data."""
+        from holdall.formats.embd.audit import proofs
+
+        return proofs(model, spans)
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The checksums of tensor data and file, in one pass."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from holdall.check import Check
 from holdall.checksums import crc32_of
 from holdall.format import Tick
@@ -9,9 +11,21 @@ from holdall.formats.embd import rules
 from holdall.formats.embd.layout import FOOTER, HEADER
 from holdall.formats.embd.native import EmbdNative
 from holdall.model import Model
+from holdall.payload import Span
+from holdall.proof import Proof
 from holdall.sink.digests import crc32_combine
 
-__all__ = ["audit"]
+__all__ = ["audit", "proofs"]
+
+
+def proofs(model: Model, spans: Iterable[Span]) -> Iterator[Proof]:
+    """The checksum of the tensor data, for spans inside it."""
+    native = model.native
+    proof = native.data_checksum if isinstance(native, EmbdNative) else None
+    if proof is not None:
+        for source, start, stop in spans:
+            if source is proof.source and proof.start <= start and stop <= proof.stop:
+                yield proof
 
 
 def audit(model: Model, check: Check, tick: Tick) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from holdall.proof import Proof
 from holdall.vocab import Vocab
 
 __all__ = ["EmbdNative"]
@@ -22,3 +23,4 @@ class EmbdNative:
     aligned: bool = True
     checksums: bool = True
     payload_order: tuple[str, ...] | None = None
+    data_checksum: Proof | None = field(default=None, compare=False)  # of the tensor data, where there are checksums

@@ -33,6 +33,7 @@ from holdall.formats.embd.native import EmbdNative
 from holdall.ledger import Ledger
 from holdall.metadata import Entry, Metadata
 from holdall.model import ColumnTable, ListTable, Model, TensorTable
+from holdall.proof import Proof
 from holdall.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class _Reader:
             aligned=bool(self.flags & layout.ALIGNED),
             checksums=bool(self.flags & layout.CHECKSUMS),
             payload_order=order,
+            data_checksum=self._data_checksum(tensors),
         )
         return Model(
             tensors,
@@ -141,6 +143,16 @@ class _Reader:
             if value:
                 check.note(rules.RESERVED, at, f"embd: a reserved word is {value:#x}, not 0")
         return header
+
+    def _data_checksum(self, tensors: TensorTable) -> Proof | None:
+        """What the footer states of the tensor data."""
+        if not self.flags & layout.CHECKSUMS:
+            return None
+        end = self.size - FOOTER.size
+        footer = FOOTER.read(self.source.read(end, FOOTER.size), 0)
+        holds = tensors.names_between if isinstance(tensors, ColumnTable) else None
+        return Proof(self.source, self.data, end, "crc32", footer.data_checksum, rules.DATA_CRC.id,
+                     "embd: the tensor data", stated="data_checksum", holds=holds, wide=True)  # fmt: skip
 
     def _header_checksum(self, header: SimpleNamespace, stored: bytes) -> None:
         from isal.isal_zlib import crc32

@@ -173,7 +173,7 @@ def cast(tensor: Tensor, target: DType) -> Tensor:
         for block in tensor.blocks(_BLOCK):
             yield _rounded(_single(block, name), target.name).data
 
-    return Tensor(tensor.name, target, tensor.shape, Made(target.nbytes(tensor.shape), make))
+    return Tensor(tensor.name, target, tensor.shape, Made(target.nbytes(tensor.shape), make, tensor.payloads))
 
 
 def _single(block: Any, name: str) -> Any:

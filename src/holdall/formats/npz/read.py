@@ -162,7 +162,7 @@ def _made(array: Array, place: Payload) -> Payload | None:
     if isinstance(place, Range):
         elements = Range(place.source, place.offset + array.start, place.size - array.start)
     else:
-        elements = Made(place.size - array.start, partial(_after, place, array.start))
+        elements = Made(place.size - array.start, partial(_after, place, array.start), (place,))
     if elements.size and (array.turned or array.swap):
         strides = contiguous_strides(array.shape)
         if array.turned:

@@ -341,7 +341,7 @@ def _payload(
     width = max(1, dtype.bits // 8)
     if dtype.bits == 6:  # one element a number, where 4 and 2 bits come several at a time
         codes = _numbers(what, shown, prod(proto.dims), 1, number, spans, source, check)
-        return dtype, Made(size, partial(_packed_codes, codes, dtype.bits, size))
+        return dtype, Made(size, partial(_packed_codes, codes, dtype.bits, size), (codes,))
     return dtype, _numbers(what, shown, size, width, number, spans, source, check)
 
 

@@ -35,7 +35,8 @@ class Numbers:
         """The values as little-endian bytes."""
         if not self.varints and len(self.spans) == 1:
             return Range(self.source, self.spans[0][0], self.size)
-        return Made(self.size, self._blocks)
+        places = (Range(self.source, start, stop - start) for start, stop in self.spans)
+        return Made(self.size, self._blocks, tuple(places))
 
     def _blocks(self) -> Iterator[memoryview]:
         made = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.format import Format, Holds, Tick
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from holdall.check import Check
     from holdall.ledger import Ledger
     from holdall.model import Model
+    from holdall.payload import Span
     from holdall.plan import Plan
+    from holdall.proof import Proof
     from holdall.source import Source
 
 __all__ = ["FORMAT"]
@@ -73,6 +75,13 @@ class Torch(Format):
         from holdall.formats.torch.write import plan
 
         return plan(model, options)
+
+    def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
+        """The CRC-32s of the archive."""
+        from holdall.formats.torch.read import TorchNative
+
+        archive = model.native.archive if isinstance(model.native, TorchNative) else None
+        return () if archive is None else archive.proofs(spans)
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The CRC-32 of every entry."""
