@@ -23,10 +23,10 @@ from holdall.source import BytesSource
 SHAPE = (1536, 1024)  # 6 MiB of f32: beyond every buffer
 PAGE = 64 << 10
 KINDS = {  # kind: format, options, the rule of a damaged payload
-    "aero tensors": ("aero", {"tensor_hash": True}, "aero.tidx.hash_b3"),
+    "aero tensors": ("aero", {"tensor_hash": True}, "aero.tensor.blake3"),
     "aero pages": ("aero", {"page_hash": PAGE}, "aero.page.blake3"),
-    "aero shards": ("aero", {}, "aero.wtsh.blake3"),
-    "aeroset": ("aeroset", {"tensor_hash": True}, "aero.tidx.hash_b3"),
+    "aero shards": ("aero", {}, "aero.shard.blake3"),
+    "aeroset": ("aeroset", {"tensor_hash": True}, "aero.tensor.blake3"),
     "embd": ("embd", {"checksums": True}, "embd.footer.data_checksum"),
     "npz": ("npz", {}, "zip.entry.crc"),
     "torch": ("torch", {}, "zip.entry.crc"),
