@@ -15,6 +15,7 @@ TOPICS = {
     "save": "Saving",
     "convert": "Converting",
     "verify": "Verifying",
+    "check": "Checking in passing",
     "diff": "Comparing two files",
     "kernels": "Small types",
     "quant": "Quantizing",

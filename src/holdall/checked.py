@@ -17,7 +17,7 @@ __all__ = ["CheckedSource"]
 
 _HELD = tuned(64 << 20)  # remote bytes that are held in memory until they are proven
 _LARGE = tuned(32 << 20)  # bytes that are worth other threads
-_WINDOW = tuned(16 << 20)  # a long stretch is looked up in parts of this: pages may cover them where one hash covers all
+_WINDOW = tuned(16 << 20)  # a long stretch is looked up in parts of this: pages may cover what no single hash does
 
 Stated = Callable[[Source, int, int], Iterable[Proof]]
 

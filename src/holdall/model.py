@@ -163,17 +163,20 @@ class ColumnTable(TensorTable):
 
     def rows_between(self, start: int, stop: int, most: int | None = None) -> list[int]:
         """The rows of tensors that have bytes in a range of the file, by their place; of the ``most`` last to begin."""
-        rows, starts, ends, reached = self._by_place
-        first, last = bisect_right(reached, start), bisect_left(starts, stop)
-        if most is not None:
-            first = max(first, last - most)
-        return [rows[place] for place in range(first, last) if ends[place] > start]
+        rows, _, ends, _ = self._by_place
+        places = self._places_between(start, stop)
+        return [rows[place] for place in (places if most is None else places[-most:]) if ends[place] > start]
 
     def names_between(self, start: int, stop: int) -> str:
         """The tensors that have bytes in a range of the file, for a message."""
-        rows = self.rows_between(start, stop)
-        shown = ", ".join(repr(self.names[row]) for row in rows[:_NAMED]) or "no tensor"
-        return shown if len(rows) <= _NAMED else f"{shown} and {len(rows) - _NAMED} more tensors"
+        rows, places = self._by_place[0], self._places_between(start, stop)
+        shown = ", ".join(repr(self.names[rows[place]]) for place in places[:_NAMED]) or "no tensor"
+        return shown if len(places) <= _NAMED else f"{shown} and {len(places) - _NAMED} more tensors"
+
+    def _places_between(self, start: int, stop: int) -> range:
+        """Where in file order the tensors around a range are; with overlaps also some that end before it."""
+        _, starts, _, reached = self._by_place
+        return range(bisect_right(reached, start), bisect_left(starts, stop))
 
     @cached_property
     def _by_place(self) -> tuple[list[int], list[int], list[int], list[int]]:
