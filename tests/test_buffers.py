@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from holdall.planned import PlannedSource
 
 import holdall
 from holdall import hashing
@@ -24,7 +25,6 @@ from holdall.formats.onnx.wire import varint
 from holdall.ledger import Ledger
 from holdall.payload import Held, Made, Payload, Range
 from holdall.plan import Plan, Tap
-from holdall.planned import PlannedSource
 from holdall.source import CHUNK, BytesSource, FileSource, FolderSource, Source
 from holdall.source.buffers import Buffers, regroup
 from holdall.source.deferred import DeferredSource

@@ -101,7 +101,7 @@ def test_names_can_be_swapped(path: Path) -> None:
 
 
 def test_a_skeleton_is_dropped(path: Path, tmp_path: Path) -> None:
-    holdall.convert(path, tmp_path / "m.safetensors")
+    holdall.convert(path, tmp_path / "m.safetensors", carry=True)
     report = holdall.edit(tmp_path / "m.safetensors", set={"note": "mine"})
     assert "the carried skeleton is dropped" in report.changes
     with holdall.open(tmp_path / "m.safetensors") as model:

@@ -24,8 +24,9 @@ _HOMES = {
     "open": "holdall.api:open_model",
     "save": "holdall.api:save",
     "verify": "holdall.api:verify",
-    "convert": "holdall.convert:convert",
-    "ConversionReport": "holdall.conversion:ConversionReport",
+    "convert": "holdall.operations.convert.convert:convert",
+    "restore": "holdall.operations.convert.restore:restore",
+    "ConversionReport": "holdall.operations.convert.report:ConversionReport",
     "diff": "holdall.diff:diff",
     "edit": "holdall.edit:edit",
     "EditReport": "holdall.edit:EditReport",
@@ -81,6 +82,7 @@ __all__ = [
     "open",
     "profiles",
     "quant",
+    "restore",
     "runtime",
     "save",
     "testing",
@@ -93,8 +95,6 @@ if TYPE_CHECKING:
     from holdall.api import formats, save, verify
     from holdall.api import open_model as open
     from holdall.check import Finding, Report
-    from holdall.conversion import ConversionReport
-    from holdall.convert import convert
     from holdall.diff import Difference, diff
     from holdall.edit import EditReport, edit
     from holdall.errors import (
@@ -109,6 +109,9 @@ if TYPE_CHECKING:
     )
     from holdall.limits import Limits
     from holdall.model import Model
+    from holdall.operations.convert.convert import convert
+    from holdall.operations.convert.report import ConversionReport
+    from holdall.operations.convert.restore import restore
     from holdall.params import ParamStore
     from holdall.tensor import Tensor
     from holdall.vocab import Vocab

@@ -141,13 +141,12 @@ class Conversions:
 
     exact: int = 0
     refused: int = 0
-    lossy: int = 0  # the report said so
     wrong: list[str] = field(default_factory=list)
 
 
 def convert_all(rows: list[Row], folder: str | os.PathLike[str]) -> Conversions:
-    """Take the files of :func:`run` into each other format and back; what comes back is compared byte by byte."""
-    from holdall.roundtrip import round_trip
+    """Carry the files of :func:`run` in each other format and restore them; each must come back byte for byte."""
+    from holdall.operations.round_trip import round_trip
 
     found = Conversions()
     there = [row for row in rows if row.fine and row.refused is None]
@@ -167,10 +166,8 @@ def convert_all(rows: list[Row], folder: str | os.PathLike[str]) -> Conversions:
             else:
                 if trip.exact:
                     found.exact += 1
-                elif trip.lossless:
-                    found.wrong.append(f"{pair}: what came back is not what went")
                 else:
-                    found.lossy += 1
+                    found.wrong.append(f"{pair}: what came back is not what went")
             finally:
                 shutil.rmtree(scratch)
     return found

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from holdall import kernels, skeleton
+from holdall import kernels
 from holdall.api import open_model
 from holdall.dtypes import DType
 from holdall.errors import HashError, HoldallError
+from holdall.metadata import without_own
 from holdall.model import Model
 from holdall.payload import Range
 from holdall.proof import Proving, proofs_of
@@ -318,7 +319,7 @@ def _hash(tensor: Tensor) -> bytes:
 
 
 def _metadata(a: Model, b: Model) -> list[tuple[str, Any, Any]]:
-    left, right = dict(skeleton.without(a.metadata)), dict(skeleton.without(b.metadata))
+    left, right = dict(without_own(a.metadata)), dict(without_own(b.metadata))
     keys = [*left, *(key for key in right if key not in left)]
     return [(key, left.get(key), right.get(key)) for key in keys if not _same_value(left.get(key), right.get(key))]
 

@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdall import registry, skeleton
+from holdall import registry
 from holdall.api import open_model
 from holdall.errors import ContentError, MissingError, UnsupportedError
 from holdall.limits import Limits
-from holdall.metadata import Entry, Metadata
+from holdall.metadata import Entry, Metadata, is_own
 from holdall.model import Model
+from holdall.operations.convert.changes import Changes, parse_rename
 from holdall.plan import Plan
 from holdall.sink import Progress, write_file
 from holdall.tensor import Tensor
-from holdall.transform import Changes, parse_rename
 
 if TYPE_CHECKING:
     from holdall.format import Format
@@ -112,7 +112,7 @@ def _metadata(model: Model, values: Mapping[str, Any], unset: list[str], changes
             changes.append(f"metadata {key!r} is added: {value!r}")
         elif key in unset or _differs(metadata[key], value):
             changes.append(f"metadata {key!r}: {metadata[key]!r} became {value!r}")
-    carried = [key for key in metadata if key == skeleton.KEY or key.startswith(f"{skeleton.KEY}.")]
+    carried = [key for key in metadata if is_own(key)]
     if carried:
         changes.append("the carried skeleton is dropped")
     return metadata.updated(values, without=[*unset, *carried])

@@ -9,14 +9,14 @@ from io import BytesIO
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from holdall.casts import cast as cast_to
+from holdall.casts import dequantized
 from holdall.dtypes import DType, named
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Made, Payload
 from holdall.plan import Constant, Plan, Stream
 from holdall.sizes import tuned
 from holdall.tensor import Tensor
-from holdall.transform import cast as cast_to
-from holdall.transform import dequantized
 
 if TYPE_CHECKING:
     import numpy as np

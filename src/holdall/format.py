@@ -40,10 +40,11 @@ class Holds:
     declared: bool = False  # tensors without data
     aliases: bool = False  # several names for the same bytes
     metadata: bool = True
+    foreign_metadata: bool = True  # False: other tools write none, so that a conversion brings none along unasked
     assets: bool = False
     free_text: bool = False  # metadata takes any key with plain ASCII text, so that a skeleton can travel
-    own_metadata: bool = False  # the writer states entries of its own, so that nothing comes back as it went
     text_bytes: int | None = None  # the longest text that one metadata value holds
+    max_name: int | None = None  # bytes of a tensor's name, where a conversion can shorten names
     names: str = "any text"
     refuses_name: Callable[[str], str | None] = field(default=lambda name: None)
     refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)
@@ -142,12 +143,21 @@ class Format(ABC):
         """Whether the format has a writer."""
         return type(self).plan is not Format.plan
 
-    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """The metadata that :meth:`plan` leaves out on purpose, with the reason: it writes what other tools would.
+    @property
+    def carries(self) -> bool:
+        """Whether a file of this format has a place for the skeleton of an original."""
+        return self.folder or self.holds.free_text
 
-        Such a file carries no skeleton either. None, for all other files: everything is written or refused.
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str]:
+        """The metadata that :meth:`plan` leaves out on purpose, with the reason: it writes what other tools would."""
+        return {}
+
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """What ``model`` says that no other format has a place for, by name, in words: it is lost by a conversion.
+
+        Order, padding and other forms of the file are not content, and are not named.
         """
-        return None
+        return {}
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """What verification needs payload bytes for: hashes, padding, values. Streams; records into ``check``."""

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdall.payload import Held, Payload
 
-__all__ = ["Assets", "Entry", "Metadata"]
+__all__ = ["HASHES", "NAMES", "SKELETON", "Assets", "Entry", "Metadata", "is_own", "without_own"]
+
+# The only keys that holdall writes on its own account, each when it is asked to.
+SKELETON = "holdall.skeleton"  # the original that a file carries; a folder has a file of this name
+HASHES = "holdall.hashes"  # of the tensors of that original
+NAMES = "holdall.names"  # what shortened names were before
+
+
+def is_own(key: str) -> bool:
+    """Whether ``key`` is part of a carried original, which is not content of the file that carries it."""
+    return key in (SKELETON, HASHES) or key.startswith((f"{SKELETON}.", f"{HASHES}."))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One metadata entry as its file has it. ``kind`` is how it is stored ("u8", "string"); "" leaves the choice."""
+    """One metadata entry as its file has it. ``kind`` is how it is stored ("u8", "string"); "" leaves the choice.
+
+    The letters of a ``pending`` text come when all else is written: a digest over it is taken as it passes.
+    """
 
     key: str
     value: Any
     kind: str = ""
+    pending: bool = field(default=False, repr=False)
 
 
 class Metadata(Mapping[str, Any]):
@@ -51,6 +65,11 @@ class Metadata(Mapping[str, Any]):
         if self._load is not None:
             self._entries, self._load = tuple(self._load()), None
         return self._entries
+
+    @property
+    def pending(self) -> bool:
+        """Whether some value is not final yet."""
+        return any(entry.pending for entry in self.entries)
 
     @property
     def _last(self) -> dict[str, Entry]:
@@ -126,3 +145,8 @@ class Assets(Mapping[str, bytes]):
 
     def __repr__(self) -> str:
         return f"Assets({{{', '.join(f'{name!r}: {p.size} bytes' for name, p in self._payloads.items())}}})"
+
+
+def without_own(metadata: Metadata) -> Metadata:
+    """``metadata`` without a carried original."""
+    return Metadata([entry for entry in metadata.entries if not is_own(entry.key)])

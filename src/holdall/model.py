@@ -335,8 +335,8 @@ class Model(Mapping[str, Tensor]):
         found = None if self.format is None else registry.find(self.format).facet(name, self)
         if found is None and self.origin is not None:
             return self.origin._facet(name)
-        if found is None and any(key.startswith("holdall.") for key in self.metadata):
-            from holdall.skeleton import original_of
+        if found is None and self.format is not None:
+            from holdall.operations.convert.bound import original_of
 
             original = original_of(self)
             found = None if original is None else registry.find(original.format or "").facet(name, original)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from holdall.payload import Payload
+from holdall.payload import Held, Payload
 
 __all__ = ["Constant", "FolderPlan", "Late", "Piece", "Placed", "Plan", "Results", "Stream", "Tail", "Tap"]
 
@@ -163,6 +163,35 @@ class Plan:
     ) -> None:
         """Digest a range as it passes; see :class:`Tap`."""
         self.taps.append(Tap(name, kind, start, stop, reread, every))
+
+    def make_late(
+        self, name: str, placeholder: bytes, needs: tuple[str, ...], make: Callable[[Results], bytes]
+    ) -> bool:
+        """Turn the one stretch of known bytes that equals ``placeholder`` into a late piece; False without one.
+
+        >>> plan = Plan()
+        >>> plan.put(b"size=????;")
+        0
+        >>> plan.make_late("size", b"????", (), lambda results: b"1234")
+        True
+        >>> [type(piece).__name__ for piece in plan.pieces]
+        ['Constant', 'Late', 'Constant']
+        """
+        for row, piece in enumerate(self.pieces):
+            if isinstance(piece, Constant):
+                data = piece.data
+            elif isinstance(piece, Stream) and isinstance(piece.payload, Held) and piece.size >= len(placeholder):
+                data = bytes(piece.payload.data)
+            else:
+                continue
+            at = data.find(placeholder)
+            if at >= 0:
+                start, end = piece.offset + at, at + len(placeholder)
+                around = [Constant(piece.offset, data[:at]), Constant(piece.offset + end, data[end:])]
+                late = Late(name, start, len(placeholder), needs, make)
+                self.pieces[row : row + 1] = [new for new in (around[0], late, around[1]) if new.size]
+                return True
+        return False
 
     def align(self, multiple: int) -> int:
         """Leave zeros up to the next multiple; returns the cursor."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdall.format import Format
     from holdall.source import Source
 
-__all__ = ["GROUP", "HEAD", "by_suffix", "choose", "detect", "find", "names", "plug_ins"]
+__all__ = ["GROUP", "HEAD", "by_suffix", "choose", "detect", "find", "is_built_in", "names", "plug_ins", "suffix_of"]
 
 GROUP = "holdall.formats"  # of entry points
 HEAD = 64  # bytes that detection looks at first
@@ -68,6 +68,11 @@ AMBIGUOUS: dict[str, tuple[str, ...]] = {".bin": ("gptrs-checkpoint", "torch")}
 def names() -> list[str]:
     """The ids of all registered formats, built-in ones first."""
     return [*_rows(), *plug_ins()]
+
+
+def is_built_in(name: str) -> bool:
+    """Whether ``name`` is one of holdall's own formats, for which no code of others is imported."""
+    return name in _rows()
 
 
 def find(name: str) -> Format:
@@ -124,6 +129,12 @@ def by_suffix(path: str | os.PathLike[str], *, folder: bool = False) -> Format:
         raise UnsupportedError(f"{os.fspath(path)}: no format has this suffix; give a format, or use one of {known}")
     choices = ", ".join(f.name for f in found)
     raise UnsupportedError(f"{os.fspath(path)}: the suffix may mean {choices}: give a format")
+
+
+def suffix_of(path: str) -> str | None:
+    """The one built-in format whose suffix ``path`` has; None where it has none, or one that says nothing."""
+    found = [row.name for row in BUILT_IN if path.lower().endswith(row.suffixes)]
+    return found[0] if len(found) == 1 and not path.lower().endswith(tuple(AMBIGUOUS)) else None
 
 
 def _candidates(source: Source, head: bytes, allowed: Collection[str] | None) -> Iterator[Format]:

@@ -13,7 +13,7 @@ from holdall.examine import examine
 from holdall.format import Patch
 from holdall.limits import Limits
 from holdall.payload import Range
-from holdall.plan import Plan
+from holdall.plan import Plan, Results
 from holdall.sink import write_file
 from holdall.source import Openable, Source
 
@@ -81,8 +81,8 @@ def _plan(source: Source, patches: list[Patch]) -> Plan:
     return out
 
 
-def _approve(limits: Limits | None) -> Callable[[Path], None]:
-    def approve(path: Path) -> None:
+def _approve(limits: Limits | None) -> Callable[[Path, Results], None]:
+    def approve(path: Path, results: Results) -> None:
         report = verify(path, limits=limits)
         bad = next((finding for finding in report.findings if finding.severity == "error"), None)
         if bad is not None:

@@ -61,10 +61,11 @@ class ZipPlan:
         self._align = align
         self._entries: list[_Entry] = []
 
-    def add(self, name: str, *parts: bytes | Payload) -> None:
-        """Append an entry made of ``parts``, one after the other."""
+    def add(self, name: str, *parts: bytes | Payload, pending: bool = False) -> None:
+        """Append an entry made of ``parts``, one after the other; ``pending`` says that some bytes are not final."""
         size = 0
-        crc: int | None = 0  # what is small and in memory is summed now, which spares the sink a late piece
+        # What is small and in memory is summed now, which spares the sink a late piece.
+        crc: int | None = None if pending else 0
         for part in parts:
             if isinstance(part, bytes):
                 size += len(part)

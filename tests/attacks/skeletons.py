@@ -9,11 +9,13 @@ from pathlib import Path
 from shutil import rmtree
 
 import msgspec
+from blake3 import blake3
 
 import holdall
 from holdall.compression import compress
 from holdall.errors import ContentError
-from holdall.skeleton import KEY, Bond, Member, Skeleton
+from holdall.metadata import HASHES, SKELETON
+from holdall.operations.convert.skeleton import Bond, Member, Skeleton
 from tests.attacks.files import OPTIONS, TENSORS, good
 from tests.attacks.kit import Attack, family
 
@@ -24,16 +26,17 @@ HUGE = 1 << 45
 
 def _text(value: object, size: int | None = None) -> str:
     data = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
-    return f"{len(data) if size is None else size}." + urlsafe_b64encode(compress(data, 9)).decode().rstrip("=")
+    letters = urlsafe_b64encode(compress(data, 9)).decode().rstrip("=")
+    return f"2.{len(data) if size is None else size}.{blake3(data).hexdigest()}.{letters}"
 
 
 @cache
 def texts() -> dict[str, str]:
     """What to carry, by what is wrong with it."""
     oinf = good("oinf")
-    bond = Bond("first", "f32", 24, "first", "f32")
+    bond = Bond("first", "f32", (2, 3), 24, "first", "f32", (2, 3))
     whole = Member("", len(oinf), (), oinf)
-    vast = Bond("gone", "u8", _vast(oinf).cuts[0][1], "", "")
+    vast = Bond("gone", "u8", (_vast(oinf).cuts[0][1],), _vast(oinf).cuts[0][1], "", "", ())
     zeros = compress(bytes(100 << 20), 19)
     made: dict[str, object] = {
         "of nothing": Skeleton("oinf", (), (), False),
@@ -54,9 +57,9 @@ def texts() -> dict[str, str]:
         "with a hole of terabytes": Skeleton("oinf", (bond,), (Member("", HUGE, ((0, HUGE, 0),), b""),), False),
         "with a table larger than its bond": Skeleton("oinf", (bond,), (_vast(oinf),), False),
         "with a table of gigabytes that are not there": Skeleton("oinf", (vast,), (_vast(oinf),), False),
-        "with a tensor that is not there": Skeleton("oinf", (Bond("w", "f32", 8, "missing", "f32"),), (
+        "with a tensor that is not there": Skeleton("oinf", (Bond("w", "f32", (2,), 8, "missing", "f32", (2,)),), (
             Member("", 80, ((72, 8, 0),), oinf[:72]),), False),
-        "with a bond larger than its tensor": Skeleton("oinf", (Bond("w", "f32", 30, "first", "f32"),), (
+        "with a bond larger than its tensor": Skeleton("oinf", (Bond("w", "f32", (7,), 30, "first", "f32", (2, 3)),), (
             Member("", 102, ((72, 30, 0),), oinf[:72]),), False),
         "with a cut larger than its bond": Skeleton("oinf", (bond,), (
             Member("", 272, ((72, 200, 0),), oinf[:72]),), False),
@@ -70,12 +73,13 @@ def texts() -> dict[str, str]:
         **found,
         "that is empty": "",
         "that is no text of one": "x",
-        "with a size that is none": "abc.KLUv_SAAAQAA",
-        "with a negative size": "-1.KLUv_SAAAQAA",
-        "with a size of 5,000 digits": "9" * 5000 + ".KLUv_SAAAQAA",
-        "with a size of terabytes": f"{HUGE}.KLUv_SAAAQAA",
-        "that is a bomb": f"{100 << 20}." + urlsafe_b64encode(zeros).decode().rstrip("="),
-        "that inflates to more than it says": "10." + urlsafe_b64encode(zeros).decode().rstrip("="),
+        "of a version that is none": "\x1b[2J.1.00.KLUv_SAAAQAA",
+        "with a size that is none": "2.abc.00.KLUv_SAAAQAA",
+        "with a negative size": "2.-1.00.KLUv_SAAAQAA",
+        "with a size of 5,000 digits": "2." + "9" * 5000 + ".00.KLUv_SAAAQAA",
+        "with a size of terabytes": f"2.{HUGE}.00.KLUv_SAAAQAA",
+        "that is a bomb": f"2.{100 << 20}.00." + urlsafe_b64encode(zeros).decode().rstrip("="),
+        "that inflates to more than it says": "2.10.00." + urlsafe_b64encode(zeros).decode().rstrip("="),
     }
 
 
@@ -91,12 +95,15 @@ def _vast(oinf: bytes) -> Member:
 def _carrying() -> Member:
     from tests.formats.safetensors.files import build
 
-    data = build({"__metadata__": {KEY: Skeleton("oinf", (), (), False).to_text()}})
+    data = build({"__metadata__": {SKELETON: Skeleton("oinf", (), (), False).to_text(), HASHES: ""}})
     return Member("", len(data), (), data)
 
 
-_DISGUISE = "holdall.Skeleton"
+_DISGUISE, _HIDDEN = "holdall.Skeleton", "holdall.Hashes"
 _LOOKS = ("embd", "gptrs-checkpoint")  # for a configuration or a vocabulary; nothing in their files sums up the key
+
+
+_HASHES = "A" * 43  # of one tensor, which is how many most of them have
 
 
 def _carriers(folder: Path, format: str) -> Iterator[Attack]:
@@ -104,14 +111,20 @@ def _carriers(folder: Path, format: str) -> Iterator[Attack]:
         path = folder / f"{number}"
         options = OPTIONS.get(format, {})
         try:  # under another name, since some writers look into a skeleton
-            holdall.save(path, TENSORS, format=format, metadata={_DISGUISE: text}, fsync=False, **options)
+            holdall.save(
+                path, TENSORS, format=format, metadata={_DISGUISE: text, _HIDDEN: _HASHES}, fsync=False, **options
+            )
         except ContentError:
             continue  # a text that it cannot hold
         if format in _LOOKS:
-            path.write_bytes(path.read_bytes().replace(_DISGUISE.encode(), KEY.encode()))
+            path.write_bytes(
+                path.read_bytes()
+                .replace(_DISGUISE.encode(), SKELETON.encode())
+                .replace(_HIDDEN.encode(), HASHES.encode())
+            )
         else:
             rmtree(path) if path.is_dir() else path.unlink()
-            holdall.save(path, TENSORS, format=format, metadata={KEY: text}, fsync=False)
+            holdall.save(path, TENSORS, format=format, metadata={SKELETON: text, HASHES: _HASHES}, fsync=False)
         yield Attack(f"a skeleton {name}", path, "never")
 
 

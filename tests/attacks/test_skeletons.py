@@ -1,4 +1,4 @@
-"""Hostile skeletons on their way back: every carrier converted to what the skeleton says that it was."""
+"""Hostile skeletons on their way back: every carrier restored, and converted to what the skeleton says that it was."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ def convert_all(attacks: list[Attack], folder: Path) -> list[tuple[str, Outcome]
 
 
 def convert(attack: Attack, path: Path, target: str) -> None:
-    """The conversion, which may be refused."""
+    """The conversion and the way back, which may be refused."""
     with suppress(HoldallError):
         holdall.convert(attack.what, path, format=target)
+    for with_changes in (False, True):
+        with suppress(HoldallError):
+            holdall.restore(attack.what, path.with_suffix(f".{with_changes}"), with_changes=with_changes)
 
 
 @pytest.mark.parametrize("format", SKELETONS.builders)

@@ -54,7 +54,7 @@ def keys_in(begin: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "begin"),
     [
-        ("convert model.oinf x.safetensors", "JSON keys of both:"),
+        ("convert model.oinf x.safetensors --carry", "JSON keys of all three:"),
         ("diff model.oinf other.oinf", "20 tensors\n```\n\nJSON keys:"),
         ("edit model.oinf --set layers=3", "became 3\n```\n\nJSON keys:"),
         ("repair good.aero --from good.aero", "takes its place. JSON keys:"),

@@ -26,6 +26,7 @@ def arguments(name: str, path: Path, out: Path) -> list[object]:
         "extract": [path, "w", "-o", out / "w.npy"],
         "convert": [path, out / "copy.safetensors"],
         "quantize": [path, out / "small.mcf", "--method", "q8", "--report", out / "report.json"],
+        "restore": [path, out / "original.oinf"],
         "diff": [path, path],
         "edit": [path, "--set", "mode=slow", "--dry-run"],
         "repair": [path, "--from", path],
@@ -77,7 +78,7 @@ def test_nothing_is_mapped(cli, tmp_path, monkeypatch, name):
     shown = cli(name, *arguments(name, path, tmp_path), "--untrusted")
     assert "a memory map" not in shown.output
     assert not isinstance(shown.exception, AssertionError)
-    assert shown.exit_code == (1 if name == "embed" else 0), shown.output  # it is no sentence encoder
+    assert shown.exit_code == (1 if name in ("embed", "restore") else 0), shown.output  # it is no encoder, no carrier
 
 
 @pytest.mark.parametrize("name", READING)
@@ -100,7 +101,7 @@ def test_the_code_of_other_formats_does_not_run(command, tmp_path, name):
 def test_what_a_file_carries_is_under_the_allowlist_too(tmp_path):
     path = tmp_path / "carrier.safetensors"
     holdall.save(tmp_path / "original.oinf", oinf.model({"w": np.ones(4, np.float32)}, sizevars={"B": 4}))
-    assert holdall.convert(tmp_path / "original.oinf", path).skeleton_bytes
+    assert holdall.convert(tmp_path / "original.oinf", path, carry=True).skeleton_bytes
     with holdall.open(path) as model:
         assert dict(model.sizevars) == {"B": 4}
     with holdall.open(path, allowed=("safetensors",)) as model:

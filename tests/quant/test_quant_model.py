@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.convert import convert
 from holdall.formats.mcf.quantinfo import QuantRecord
 from holdall.model import model_of
+from holdall.operations.convert.convert import convert
 from holdall.quant import METHODS, Policy, Rule, dequantize_model, model, quantize, quantize_model
 from holdall.quant.policy import parse_rule
 from holdall.quant.report import compare, render, write_report

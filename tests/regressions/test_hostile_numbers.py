@@ -140,7 +140,7 @@ def test_a_vocabulary_of_gguf_is_text_with_ids_of_32_bits(tmp_path: Path) -> Non
     with holdall.open(tmp_path / "m.gguf") as model:
         assert model.vocab is not None
         assert model.vocab.special == {}
-    holdall.convert(tmp_path / "m.gguf", tmp_path / "m.weights", carry=False)
+    holdall.convert(tmp_path / "m.gguf", tmp_path / "m.weights")
     holdall.save(tmp_path / "n.gguf", {"w": np.ones(2, np.float32)}, metadata={f"{key}tokens": [1, 2]})
     with holdall.open(tmp_path / "n.gguf") as model:
         assert model.vocab is None

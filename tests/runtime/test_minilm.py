@@ -68,8 +68,8 @@ def test_a_plain_weights_file_and_a_sequential_one(folder, reference, tmp_path):
     """Without a carried skeleton: heads from the metadata, or from a configuration that is given."""
     texts, want = reference
     leave = ["pooler.*", "embeddings.position_ids"]
-    holdall.convert(folder, tmp_path / "plain.weights", exclude=leave, carry=False, fsync=False)
-    holdall.convert(folder, tmp_path / "seq.weights", exclude=leave, carry=False, layout="sequential", fsync=False)
+    holdall.convert(folder, tmp_path / "plain.weights", exclude=leave, fsync=False)
+    holdall.convert(folder, tmp_path / "seq.weights", exclude=leave, layout="sequential", fsync=False)
     with holdall.open(tmp_path / "plain.weights") as model:
         assert np.abs(Embedder(model).embed(texts) - want).max() < 1e-5
     with holdall.open(tmp_path / "seq.weights") as model:

@@ -60,7 +60,7 @@ def test_approval_comes_before_the_name(tmp_path):
     plan = Plan()
     plan.put(b"new")
 
-    def refuse(path):
+    def refuse(path, results):
         assert path.read_bytes() == b"new"
         raise ContentError("no")
 

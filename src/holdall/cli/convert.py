@@ -9,14 +9,15 @@ import click
 
 from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, target_format, trusting
 from holdall.cli.output import emit, emit_json, progress
+from holdall.cli.streams import STREAM, print_aside, standard_streams
 from holdall.cli.text import clean, plural, size_text
 
 if TYPE_CHECKING:
-    from holdall.conversion import ConversionReport
+    from holdall.operations.convert.report import ConversionReport
 
 __all__ = ["convert", "name_values", "report_facts", "report_lines", "writer_options"]
 
-_SHOWN = 20
+_SHOWN = 5  # names in a line
 
 
 @click.command(
@@ -41,9 +42,12 @@ _SHOWN = 20
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE",
               help="A writer option of the target: see holdall formats NAME.")  # fmt: skip
 @click.option("--max-shard-size", type=Size(1), metavar="SIZE", help="The same as -o max_shard_size=SIZE.")
-@click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
-@click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything natively.")
+@click.option("--carry", is_flag=True, help="Store the original along, for holdall restore; no change of content.")
+@click.option("--shorten-names", is_flag=True, help="Shorten names that the target has no room for (GGUF).")
+@click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything.")
 @click.option("--force", is_flag=True, help="Write over a source of the same name even if something is lost by it.")
+@click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
+@click.option("--no-check", is_flag=True, help="Do not compare the hashes that the sources state.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written, and its exact size.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -58,7 +62,8 @@ def convert(
     meta: tuple[str, ...],
     options: tuple[str, ...],
     max_shard_size: int | None,
-    no_carry: bool,
+    no_clobber: bool,
+    no_check: bool,
     no_fsync: bool,
     dry_run: bool,
     as_json: bool,
@@ -67,37 +72,45 @@ def convert(
 ) -> None:
     """Convert SOURCES (several are merged) into TARGET.
 
-    What the target cannot hold natively travels inside it as a skeleton of the source, so that the way back is exact;
-    everything of that kind is listed.
+    TARGET is what a tool of its format would write. A tensor that it cannot hold stops the conversion; metadata and
+    other files without a place are left out and listed. SOURCES and TARGET may be -, for standard input and output.
     """
-    from holdall.convert import convert as run
+    from holdall.operations.convert.convert import convert as run
 
     if not sources:
         raise click.UsageError(f"what is {target!r} to be made from, or turned into? Give a source and a target.")
     given = list(options) + ([f"max_shard_size={max_shard_size}"] if max_shard_size else [])
     _check_usage(target, format, changes["rename"], cast, given)
-    with about(target), progress(f"converting to {clean(target)}") as told:
+    into = target_format(target, format)
+    with (
+        standard_streams(sources, target, into) as (paths, path),
+        about(target),
+        progress(f"converting to {clean(target)}") as on_progress,
+    ):
         report = run(
-            list(sources),
-            target,
-            format=format,
+            paths,
+            path,
+            format=into.name,
             names=_names(rename_file),
             split=split,
             metadata=name_values(meta, "--meta"),
-            carry=not no_carry,
+            clobber=not no_clobber,
+            check=not no_check,
             fsync=not no_fsync,
             dry_run=dry_run,
-            progress=told,
+            progress=on_progress,
             limits=trust.limits,
             allowed=trust.allowed,
             cast=cast or None,
+            options=writer_options(given),
             **changes,
-            **writer_options(given),
         )
-    if as_json:
-        emit_json(report_facts(report, dry_run))
-    else:
-        emit(report_lines(report, dry_run))
+    report.target = target
+    with print_aside(target == STREAM):
+        if as_json:
+            emit_json(report_facts(report, dry_run))
+        else:
+            emit(report_lines(report, dry_run))
 
 
 def _check_usage(
@@ -105,7 +118,7 @@ def _check_usage(
 ) -> None:
     """What is wrong with the words of the command is wrong usage, before any file is opened."""
     from holdall.errors import UnsupportedError
-    from holdall.transform import parse_cast, parse_rename
+    from holdall.operations.convert.changes import parse_cast, parse_rename
 
     try:
         target_format(target, format).settings(writer_options(options))
@@ -123,21 +136,32 @@ def report_lines(report: ConversionReport, dry_run: bool) -> list[str]:
     lines = [
         f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
     ]
-    if report.restored == "bytes":
-        from holdall import registry
-
-        whole = "files of the original model are" if registry.find(report.target_format).folder else "original is"
-        lines.append(f"  the {whole} restored byte for byte")
-    elif report.restored == "content":
-        lines.append("  the original's metadata and structure are restored around the changed tensors")
     lines += [f"  {clean(text)}" for text in report.changes]
-    lines += [f"  {clean(str(loss))}" for loss in report.losses[:_SHOWN]]
-    if len(report.losses) > _SHOWN:
-        lines.append(f"  … and {len(report.losses) - _SHOWN:,} more: --json lists all")
+    lines += [f"  {clean(text)}" for text in _loss_lines(report)]
     if report.skeleton_bytes:
-        back = f"the way back to {report.carried}"
-        how = "restores all but the changed tensors" if report.altered else "is exact"
-        lines.append(f"  {size_text(report.skeleton_bytes)} of skeleton carry the rest: {back} {how}")
+        size = size_text(report.skeleton_bytes)
+        lines.append(f"  carries the {report.carried} original ({size} without its tensors): holdall restore makes it")
+    return lines
+
+
+def _loss_lines(report: ConversionReport) -> list[str]:
+    """One line for all that is left out, and one for each kind of thing that is stored otherwise."""
+    titles = {
+        "left out": f"left out, {report.target_format} has no place for it",
+        "text": "stored as text",
+        "changed": "written otherwise",
+        "carried": "in the carried original alone",
+        "opaque": "travels as opaque bytes",
+        "renamed": "travels under another name",
+        "reshaped": "travels in another shape",
+    }
+    lines = []
+    for fate, title in titles.items():
+        found = [loss for loss in report.losses if loss.fate == fate]
+        if found:
+            names = ", ".join(f"{loss.part} {loss.name!r}" for loss in found[:_SHOWN])
+            more = f" and {len(found) - _SHOWN:,} more (--json lists all)" if len(found) > _SHOWN else ""
+            lines.append(f"{title}: {names}{more}")
     return lines
 
 
@@ -160,6 +184,7 @@ def report_facts(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
         "skeleton_bytes": report.skeleton_bytes,
         "carried": report.carried,
         "restored": report.restored,
+        "checked": report.checked,
         "seconds": round(report.seconds, 3),
     }
 

@@ -40,8 +40,8 @@ def demo(out: str | None, as_json: bool) -> None:
     else:
         _show(rows)
         click.echo(
-            f"\nEach into each other and back: {plural(pairs.exact, 'pair')} byte for byte, {pairs.refused} refused "
-            f"for want of a place, {pairs.lossy} lossy as reported, {len(pairs.wrong)} wrong."
+            f"\nEach carried in each other and restored: {plural(pairs.exact, 'pair')} byte for byte, {pairs.refused} "
+            f"refused since the target has no place for it, {len(pairs.wrong)} wrong."
         )
         emit(f"  {clean(text)}" for text in pairs.wrong)
         if out is not None:

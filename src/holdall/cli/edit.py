@@ -109,7 +109,7 @@ def _value(key: str, text: str, refuses: Callable[[str, Any], str | None]) -> An
 def _renames(given: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """Exact renames, and rules. What is both a rule and OLD=NEW is a rule, unless a name could begin so."""
     from holdall.errors import UnsupportedError
-    from holdall.transform import parse_rename
+    from holdall.operations.convert.changes import parse_rename
 
     names, rules = dict[str, str](), list[str]()
     for text in given:

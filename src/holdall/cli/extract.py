@@ -181,7 +181,7 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, check: 
 
 
 def _write(plan: Plan, path: str, tensor: Tensor, model: Model, proving: Proving) -> None:
-    from holdall.inplace import source_at
+    from holdall.operations.convert.overwrite import source_at
     from holdall.sink import write_file
 
     if source_at(path, model) is not None:
@@ -193,7 +193,7 @@ def _write(plan: Plan, path: str, tensor: Tensor, model: Model, proving: Proving
             if told is not None:
                 told(done, total)
 
-        write_file(path, plan, fsync=False, progress=step, approve=lambda _: proving.finish())
+        write_file(path, plan, fsync=False, progress=step, approve=lambda path, results: proving.finish())
 
 
 def _say(tensor: Tensor, path: str, plan: Plan, reading: Reading) -> None:

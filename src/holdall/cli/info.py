@@ -187,19 +187,20 @@ def _entries(model: Model, room: int) -> tuple[dict[str, str], int]:
     """The metadata entries to show, and how many there are; an original that is carried along is one of them."""
     rows, keys = {}, list(model.metadata)
     if any(key.startswith("holdall.") for key in keys):
-        from holdall import skeleton
         from holdall.errors import HoldallError
         from holdall.limits import DEFAULT_LIMITS
+        from holdall.metadata import SKELETON, without_own
+        from holdall.operations.convert.skeleton import find
 
-        others = skeleton.without(model.metadata)
+        others = without_own(model.metadata)
         if len(others) < len(keys):
             size = sum(len(str(model.metadata[key])) for key in set(keys) - set(others))
             try:
-                found = skeleton.find(model, model.limits or DEFAULT_LIMITS)
-                what = "none" if found is None else f"carries its {clean(found.format)} original"
+                found = find(model, model.limits or DEFAULT_LIMITS)
+                what = "none" if found is None else f"carries its {clean(found[0].format)} original"
             except HoldallError as error:
                 what = shorten(str(error), room)
-            rows[skeleton.KEY], keys = f"{what} ({size:,} bytes)", list(others)
+            rows[SKELETON], keys = f"{what} ({size:,} bytes)", list(others)
     total = len(rows) + len(keys)
     return rows | {key: value_text(model.metadata[key], room) for key in keys[: _ENTRIES - len(rows)]}, total
 

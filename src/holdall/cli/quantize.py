@@ -17,9 +17,9 @@ from holdall.cli.text import clean, plural, shape_text, size_text
 from holdall.errors import ContentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from holdall.conversion import ConversionReport
     from holdall.format import Format
     from holdall.model import Model
+    from holdall.operations.convert.report import ConversionReport
     from holdall.quant.policy import Choice, Policy
     from holdall.quant.report import QuantReport
 
@@ -67,7 +67,8 @@ _REASONS = 4  # shown for why nothing is quantized
 @click.option("--format", "format", type=FORMAT_NAME, help="The target's format, instead of its suffix.")
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A writer option of the target.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to quantize with; all processors by default.")
-@click.option("--no-carry", is_flag=True, help="Drop what the target cannot hold, and say so.")
+@click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
+@click.option("--no-check", is_flag=True, help="Do not compare the hashes that SOURCE states.")
 @click.option("--force", is_flag=True, help="Write over SOURCE itself, whose full precision is then gone.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Read no values and write nothing; say what would be done, and its size.")
@@ -82,7 +83,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
     The policy and the predicted size are printed before work starts. Values that are not finite are refused, naming
     tensor and position.
     """
-    from holdall.convert import convert
+    from holdall.operations.convert.convert import convert
     from holdall.quant.model import policy_of
 
     chosen = {name: settings.pop(name) for name in ("rules", "sensitive", "include", "exclude")}
@@ -101,14 +102,15 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
             target,
             format=settings["format"],
             quantize=work,
-            carry=not settings["no_carry"],
+            clobber=not settings["no_clobber"],
+            check=not settings["no_check"],
             force=settings["force"],
             fsync=not settings["no_fsync"],
             dry_run=dry_run,
             limits=trust.limits,
             allowed=trust.allowed,
             progress=told,
-            **_options(settings, into),
+            options=_options(settings, into),
         )
         measured = None
         if report is not None and work.methods and not dry_run:

@@ -110,8 +110,8 @@ def policy_of(
 
 def dequantize_model(model: Model, dtype: str = "f32") -> Model:
     """``model`` with every encoded tensor that can be decoded as plain floats, made lazily."""
+    from holdall.casts import cast, dequantized
     from holdall.dtypes import named
-    from holdall.transform import cast, dequantized
 
     kind = named(dtype)
     changed = [cast(dequantized(t), kind) if isinstance(t.dtype, Encoding) else t for t in model.tensors]

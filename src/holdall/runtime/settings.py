@@ -49,7 +49,7 @@ class _Content:
     """A model, what it was made from, and the original whose skeleton it carries: whoever knows something answers."""
 
     def __init__(self, model: Model) -> None:
-        from holdall.skeleton import original_of
+        from holdall.operations.convert.bound import original_of
 
         self.holders = [model]
         while (origin := self.holders[-1].origin) is not None:

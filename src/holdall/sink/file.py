@@ -16,7 +16,7 @@ from typing import Any
 
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Payload, Range
-from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Stream
+from holdall.plan import Constant, FolderPlan, Late, Placed, Plan, Results, Stream
 from holdall.sink.ahead import SMALL, Announced, make_ahead, read_ahead, sources_of
 from holdall.sink.digests import HashThreads, RunningTaps
 from holdall.sink.output import NEW, Output, blamed, opened
@@ -28,6 +28,7 @@ from holdall.source.buffers import Buffers
 __all__ = ["Progress", "write_file", "write_folder", "write_output"]
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where known
+Approve = Callable[[Path, Results], None]
 
 _ZEROS = memoryview(bytes(tuned(1 << 16)))
 _LAG = 3  # chunks whose digests may still be under way
@@ -40,11 +41,11 @@ def write_file(
     *,
     fsync: bool = True,
     progress: Progress | None = None,
-    approve: Callable[[Path], None] | None = None,
+    approve: Approve | None = None,
 ) -> None:
     """Write ``plan`` to ``path``. The old file stands until the new one is whole; on any error it stays.
 
-    ``approve`` is shown the new file before it takes the place of the old one, and may raise.
+    ``approve`` gets the new file and the results of its taps before it takes the place of the old one, and may raise.
     """
     _refuse_url(path)
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
@@ -60,22 +61,26 @@ def write_file(
         output = part.file(fsync)
         if old is not None:
             output.set_mode(stat.S_IMODE(old.st_mode))
-        _Writer(output, plan, {}, progress).run()
+        results = _Writer(output, plan, {}, progress).run()
         output.finish()
-        if approve is not None:
-            try:
-                approve(part.path)
-            except OSError as error:
-                raise blamed(error, path) from error
+        _ask(approve, part.path, results, path)
         part.publish()
     if fsync:
         sync_folder(target.parent, path)
 
 
 def write_folder(
-    path: str | os.PathLike[str], plan: FolderPlan, *, fsync: bool = True, progress: Progress | None = None
+    path: str | os.PathLike[str],
+    plan: FolderPlan,
+    *,
+    fsync: bool = True,
+    progress: Progress | None = None,
+    approve: Approve | None = None,
 ) -> None:
-    """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole."""
+    """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole.
+
+    ``approve`` gets the folder and the results of all taps, as ``"file/tap"``, before that, and may raise.
+    """
     _refuse_url(path)
     target = Path(os.path.realpath(path))
     if _status(target, path) is not None and (not target.is_dir() or any(target.iterdir())):
@@ -93,9 +98,20 @@ def write_folder(
         if fsync:
             for inside in folders:
                 sync_folder(part.path / inside, path)
+        _ask(approve, part.path, crew.results, path)
         part.publish()
     if fsync:
         sync_folder(target.parent, path)
+
+
+def _ask(approve: Approve | None, part: Path, results: Results, name: str | os.PathLike[str]) -> None:
+    """Show what was written to ``approve``; errors speak of the name that people know."""
+    if approve is None:
+        return
+    try:
+        approve(part, results)
+    except OSError as error:
+        raise blamed(error, name) from error
 
 
 def _refuse_url(path: str | os.PathLike[str]) -> None:
@@ -136,6 +152,11 @@ class _Crew:
         self._done: dict[str, int] = {}  # bytes, by file
         self._lock = threading.Lock()
         self._stopped = False
+
+    @property
+    def results(self) -> Results:
+        """The results of all files that are written."""
+        return self._known
 
     def make_folder(self, inside: PurePosixPath) -> None:
         """Make a folder in the part. Here, and not where files are written: there it could come after the end."""

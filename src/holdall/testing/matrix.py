@@ -14,7 +14,7 @@ import holdall
 from holdall import registry
 from holdall.errors import ContentError, UnsupportedError
 from holdall.format import Format
-from holdall.roundtrip import round_trip
+from holdall.operations.round_trip import round_trip
 from holdall.testing.compare import held
 from holdall.testing.zoo import ZOO
 
@@ -28,13 +28,12 @@ class Cell:
     native: int = 0
     carried: int = 0
     refused: int = 0
-    lossy: int = 0
     inexact: int = 0
 
     def __str__(self) -> str:
         if self.inexact:
             return f"{self.inexact} inexact"
-        parts = [f"{self.native} native", f"{self.carried} carried", f"{self.refused} refused", f"{self.lossy} lossy"]
+        parts = [f"{self.native} native", f"{self.carried} carried", f"{self.refused} refused"]
         return ", ".join(part for part in parts if not part.startswith("0 ")) or "—"
 
 
@@ -70,12 +69,11 @@ def _through(model: holdall.Model, source: Format, target: Format, cell: Cell) -
             cell.refused += 1
             return
     if not trip.exact:
-        cell.lossy += not trip.lossless
-        cell.inexact += trip.lossless
-    elif trip.carried:
-        cell.carried += 1
-    else:
+        cell.inexact += 1
+    elif trip.native:
         cell.native += 1
+    else:
+        cell.carried += 1
 
 
 def page() -> str:
@@ -85,12 +83,10 @@ def page() -> str:
     lines = [
         "# Conversions",
         "",
-        "Every format into every other and back, over the small models of the test zoo that the source can hold.",
-        "*Native*: the target expresses everything, and the way back gives the original file, byte for byte.",
-        "*Carried*: the same, with the help of a skeleton of the source inside the target.",
-        "*Refused*: the target cannot hold something and has no free-form place to carry it; `--no-carry` goes on",
-        "without it. *Lossy*: the target's own tools drop it, so the file that matches theirs does too; the report",
-        "says what.",
+        "Every format into every other with `--carry` and back with `holdall restore`, over the small models of the",
+        "test zoo that the source can hold. Every trip that is not refused gives the original file, byte for byte.",
+        "*Native*: the target also expresses everything in its own terms, so that a conversion without `--carry` is",
+        "lossless. *Carried*: something is in the skeleton alone. *Refused*: the target has no place for a skeleton.",
         "",
         "| from \\ to | " + " | ".join(names) + " |",
         "|---" * (len(names) + 1) + "|",

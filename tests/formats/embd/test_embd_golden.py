@@ -104,6 +104,6 @@ def test_the_same_content_gives_the_same_bytes(name, tmp_path):
 
 @pytest.mark.parametrize("name", corpus.GOOD)
 def test_through_safetensors_and_back(name, tmp_path):
-    holdall.convert(corpus.file(name), tmp_path / "x.safetensors", fsync=False)
-    holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.weights", fsync=False)
+    holdall.convert(corpus.file(name), tmp_path / "x.safetensors", carry=True, fsync=False)
+    holdall.restore(tmp_path / "x.safetensors", tmp_path / "back.weights", fsync=False)
     assert (tmp_path / "back.weights").read_bytes() == corpus.file(name).read_bytes()

@@ -60,7 +60,7 @@ def test_its_folder_converts(folder, tmp_path, monkeypatch):
     path = tmp_path / "x.weights"
     leave = ["pooler.*", "embeddings.position_ids"]
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    report = holdall.convert(folder, path, exclude=leave, carry=False, fsync=False)
+    report = holdall.convert(folder, path, exclude=leave, fsync=False)
     assert [note for note in report.changes if "created_at" in note]
     assert abs(path.stat().st_size - 90_531_216) < 200
     with holdall.open(path) as model:
@@ -70,10 +70,10 @@ def test_its_folder_converts(folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format", ["embd", "gptrs-checkpoint", "oinf"])
 def test_through_other_containers_and_back(folder, tmp_path, format):
-    holdall.convert(folder / "model.safetensors", tmp_path / "x", format=format, fsync=False)
+    holdall.convert(folder / "model.safetensors", tmp_path / "x", format=format, carry=True, fsync=False)
     with holdall.open(tmp_path / "x") as model:
         assert model.format == format
-    holdall.convert(tmp_path / "x", tmp_path / "back.safetensors", fsync=False)
+    holdall.restore(tmp_path / "x", tmp_path / "back.safetensors", fsync=False)
     assert filecmp.cmp(tmp_path / "back.safetensors", folder / "model.safetensors", shallow=False)
 
 

@@ -63,8 +63,8 @@ def test_a_split_model_becomes_one_file(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_split_model_comes_back_as_it_was(folder: Path, tmp_path: Path) -> None:
-    holdall.convert(folder / "m-00002-of-00004.gguf", tmp_path / "x.safetensors")
-    assert holdall.convert(tmp_path / "x.safetensors", tmp_path / "back", format="gguf").restored == "bytes"
+    holdall.convert(folder / "m-00002-of-00004.gguf", tmp_path / "x.safetensors", carry=True)
+    assert holdall.restore(tmp_path / "x.safetensors", tmp_path / "back").restored == "bytes"
     for path in folder.iterdir():
         assert (tmp_path / "back" / path.name).read_bytes() == path.read_bytes()
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.convert import convert
 from holdall.dtypes import DTYPES
 from holdall.formats.mcf import gojson
 from holdall.formats.mcf.pack import cast, info_of, tokenizer_config
 from holdall.formats.mcf.survey import survey
 from holdall.model import Model
+from holdall.operations.convert.convert import convert
 from holdall.payload import Held
 from holdall.source import FolderSource
 from holdall.tensor import Tensor
@@ -139,7 +139,7 @@ def test_a_pack_names_its_folder_and_drops_what_the_packer_drops(tmp_path: Path)
         assert list(packed.assets) == ["config.json"]
     target = holdall.formats()["mcf"]
     assert list(target.leaves(model, target.settings({})) or ()) == ["format"]
-    assert target.leaves(model, target.settings({"arrange": "plain"})) is None
+    assert target.leaves(model, target.settings({"arrange": "plain"})) == {}
     holdall.save(tmp_path / "named.mcf", model, model_name="other", resources=False)
     with holdall.open(tmp_path / "named.mcf") as packed:
         assert packed.metadata["mcf.model_name"] == "other"

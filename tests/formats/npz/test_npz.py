@@ -212,13 +212,13 @@ def test_names_that_a_zip_cannot_have(name, tmp_path):
         holdall.save(tmp_path / "m.npz", {name: np.zeros(1)})
 
 
-def test_types_that_numpy_lacks_travel_as_bytes(tmp_path):
+def test_types_that_numpy_lacks_travel_as_bytes_when_carried(tmp_path):
     holdall.save(tmp_path / "m.safetensors", Model([Tensor.of("w", sample_values("bf16", (2, 3)), "bf16")]))
     with pytest.raises(ContentError, match="numpy has no bf16"):
         holdall.save(tmp_path / "x.npz", holdall.open(tmp_path / "m.safetensors"))
-    holdall.convert(tmp_path / "m.safetensors", tmp_path / "m.npz")
+    holdall.convert(tmp_path / "m.safetensors", tmp_path / "m.npz", carry=True)
     assert np.load(tmp_path / "m.npz")["w"].dtype == np.uint8
-    holdall.convert(tmp_path / "m.npz", tmp_path / "back.safetensors")
+    holdall.restore(tmp_path / "m.npz", tmp_path / "back.safetensors")
     assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
 
 
@@ -231,6 +231,6 @@ def test_files_of_numpy_come_back_byte_for_byte(tmp_path):
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "m.npz", **arrays)
         for hub in ("safetensors", "torch", "oinf"):
-            holdall.convert(tmp_path / "m.npz", tmp_path / "there", format=hub)
-            holdall.convert(tmp_path / "there", tmp_path / "back.npz")
+            holdall.convert(tmp_path / "m.npz", tmp_path / "there", format=hub, carry=True)
+            holdall.restore(tmp_path / "there", tmp_path / "back.npz")
             assert (tmp_path / "back.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()

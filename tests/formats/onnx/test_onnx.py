@@ -97,8 +97,8 @@ def test_holdall_reads_what_the_package_writes(raw: bool, tmp_path: Path) -> Non
     onnx.checker.check_model(again)
     assert [node.op_type for node in again.graph.node] == ["Identity"] and again.graph.output[0].name == "y"
     for hub in ("safetensors", "torch", "oinf"):
-        holdall.convert(path, tmp_path / "there", format=hub)
-        holdall.convert(tmp_path / "there", tmp_path / "back.onnx")
+        holdall.convert(path, tmp_path / "there", format=hub, carry=True)
+        holdall.restore(tmp_path / "there", tmp_path / "back.onnx")
         assert (tmp_path / "back.onnx").read_bytes() == path.read_bytes()
 
 

@@ -229,8 +229,8 @@ def test_files_of_torch_come_back_byte_for_byte(tmp_path: Path):
         path = tmp_path / "m.pt"
         torch.save(content, path, **options)
         for hub in ("safetensors", "oinf", "npz"):
-            holdall.convert(path, tmp_path / "there", format=hub)
-            holdall.convert(tmp_path / "there", tmp_path / "back.pt", format="torch")
+            holdall.convert(path, tmp_path / "there", format=hub, carry=True)
+            holdall.restore(tmp_path / "there", tmp_path / "back.pt")
             assert (tmp_path / "back.pt").read_bytes() == path.read_bytes(), (hub, options)
 
 

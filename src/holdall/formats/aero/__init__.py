@@ -43,7 +43,6 @@ HOLDS = Holds(
     dtypes=_dtypes(),
     max_rank=MAX_RANK,
     free_text=True,
-    own_metadata=True,
     names="1 to 4096 bytes of UTF-8",
     refuses_name=_refuses_name,
     refuses_metadata=_refuses_metadata,
@@ -98,6 +97,13 @@ class Aero(Format):
         from holdall.formats.aero.audit import audit
 
         audit(model, check, tick)
+
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """Chunks of kinds that the format does not define."""
+        from holdall.formats.aero.read import AeroNative
+
+        extras = model.native.extras if isinstance(model.native, AeroNative) else []
+        return {chunk.what: f"a chunk of {chunk.length} bytes" for chunk in extras}
 
     def patches(self, model: Model, copy: Model, tick: Tick) -> list[Patch]:
         """Damaged pages, or tensors or chunks where there are no page hashes."""

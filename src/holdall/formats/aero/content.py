@@ -149,12 +149,13 @@ def _entry(tensor: Tensor, quants: Mapping[int, int]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What MJSN and MMSG say. ``json`` is None for a file without MJSN."""
+    """What MJSN and MMSG say. ``json`` is None for a file without MJSN; ``pending`` when some of it is not final."""
 
     json: bytes | None
     model: dict[str, Any]  # the "model" map of MMSG
     manifest: dict[str, Any]  # keys of MMSG that are nobody else's
     quants: dict[int, int]  # ggml type -> quant_id
+    pending: bool = False
 
 
 def documents_of(model: Model, settings: Settings) -> Documents:
@@ -176,7 +177,7 @@ def documents_of(model: Model, settings: Settings) -> Documents:
     more = {key: value for key, value in (manifest or {}).items() if key not in own}
     wanted = {key: plain(value) for key, value in meta.items()}
     absent = native is not None and not native.chunks.rows(MJSN) and not wanted
-    return Documents(None if absent else _json(native, wanted), named, more, quants)
+    return Documents(None if absent else _json(native, wanted), named, more, quants, model.metadata.pending)
 
 
 def _json(native: AeroNative | None, wanted: dict[str, Any]) -> bytes:

@@ -98,12 +98,14 @@ def plan_weights(
             parts.append(_Part(PHSH, shard_name(number) + PAGES, _FLAGS[PHSH], number))
     hashes = [f"tensor.{number}" for number in range(len(placed))] if settings.tensor_hash else []
     index = partial(_index, placed)
-    out = _begin(parts, settings, hashes, index)
+    out = _begin(parts, settings, hashes, index, ("json",) if documents.pending else ())
     number = 0
     for part in parts:
         out.align(ALIGN)
         if part.fourcc == MJSN:
             _put(out, part, documents.json or b"")
+            if documents.pending:
+                out.tap("json", "blake3", part.offset, part.offset + part.length, reread=True)
         elif part.fourcc == MMSG:
             _put(out, part, _manifest(documents, parts, shards))
         elif part.fourcc == TIDX and not hashes:
@@ -142,7 +144,9 @@ def _part(fourcc: bytes) -> _Part:
 # -- pieces -----------------------------------------------------------------------------------------------------------
 
 
-def _begin(parts: list[_Part], settings: Settings, hashes: Sequence[str], index: _MakeIndex) -> Plan:
+def _begin(
+    parts: list[_Part], settings: Settings, hashes: Sequence[str], index: _MakeIndex, pending: tuple[str, ...] = ()
+) -> Plan:
     """A plan that begins with the control region, made last, and ends with the index where that holds hashes."""
     strings = b"".join(part.name.encode() + b"\0" for part in parts)
     strings += bytes(-len(strings) % TABLE_ALIGN)
@@ -156,7 +160,7 @@ def _begin(parts: list[_Part], settings: Settings, hashes: Sequence[str], index:
     def control(results: Results) -> bytes:
         return _control(_settled(parts, results, hashes, index), strings, size, settings)
 
-    out.late("control", size + (IHSH_SIZE if settings.control_hash else 0), tuple(needs), control)
+    out.late("control", size + (IHSH_SIZE if settings.control_hash else 0), (*needs, *pending), control)
     if hashes:
         out.tail("tidx", tuple(hashes), lambda results: compress(index(_hex(results, hashes))), ALIGN)
     return out
@@ -245,6 +249,8 @@ def _settled(parts: Sequence[_Part], results: Results, hashes: Sequence[str], in
     for part in parts:
         if part.fourcc == WTSH:
             yield replace(part, digest=results[f"shard.{part.shard}"])
+        elif part.fourcc == MJSN and "json" in results:
+            yield replace(part, digest=results["json"])
         elif part.fourcc == PHSH:
             yield replace(part, digest=blake3(results[f"pages.{part.shard}"].data).digest())
         elif part.fourcc == TIDX and hashes:

@@ -56,7 +56,6 @@ class Embd(Format):
         min_rank=1,
         max_rank=4,
         free_text=True,
-        own_metadata=True,
         text_bytes=_LONGEST,
         names="any text up to 65,535 bytes; 1 to 4 dims",
         refuses_name=_refuses_name,
@@ -90,12 +89,12 @@ class Embd(Format):
 
         return plan(model, options)
 
-    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str]:
         """All metadata, in the sequential layout: the C++ loader has no place for it."""
         from holdall.formats.embd.write import layout_of
 
         if layout_of(model, options) != "sequential":
-            return None
+            return {}
         return dict.fromkeys(model.metadata, "the sequential layout has no metadata")
 
     def proofs(self, model: Model, spans: Iterable[Span]) -> Iterable[Proof]:
@@ -103,6 +102,11 @@ class Embd(Format):
         from holdall.formats.embd.audit import proofs
 
         return proofs(model, spans)
+
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """The vocabulary."""
+        vocab = self.facet("vocab", model)
+        return {} if vocab is None else {"vocab": f"a vocabulary of {len(vocab)} tokens"}
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """The checksums of tensor data and file, in one pass."""

@@ -219,14 +219,14 @@ def _spec(
     if not summed:
         out.put(_footer(0, 0))
         return out
-    before = _crc(head + bytes(data_at - len(head)))
+    out.tap("head", "crc32", 0, data_at)
     out.tap("data", "crc32", data_at, data_at + data_size)
 
     def footer(results: Results) -> bytes:
         data: int = results["data"]
-        return _footer(data, crc32_combine(before, data, data_size))
+        return _footer(data, crc32_combine(results["head"], data, data_size))
 
-    out.late("footer", FOOTER.size, ("data",), footer)
+    out.late("footer", FOOTER.size, ("head", "data"), footer)
     return out
 
 

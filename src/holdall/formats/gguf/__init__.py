@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.errors import UnsupportedError
 from holdall.format import Format, Holds, Option
-from holdall.formats.gguf.layout import MAGIC, MAX_DIMS
+from holdall.formats.gguf.layout import MAGIC, MAX_DIMS, MAX_NAME
 from holdall.formats.gguf.rules import RULES
 from holdall.ggml import BLOCKS, PLAIN
 
@@ -50,6 +50,7 @@ class Gguf(Format):
         dtypes=frozenset([*PLAIN.values(), *(blocks.name for blocks in BLOCKS.values())]),
         max_rank=MAX_DIMS,
         free_text=True,
+        max_name=MAX_NAME,
         text_bytes=1 << 30,  # of ggml
         names="1 to 63 bytes of any text without NUL",
         refuses_name=_refuses_name,

@@ -48,7 +48,6 @@ class GptrsCheckpoint(Format):
     holds = Holds(
         dtypes=frozenset(DTYPES),
         free_text=True,
-        own_metadata=True,
         names="ASCII, not empty",
         refuses_name=_refuses_checkpoint_name,
         refuses_metadata=_refuses_metadata,
@@ -75,6 +74,13 @@ class GptrsCheckpoint(Format):
         from holdall.formats.gptrs.write import plan
 
         return plan(model, options, checkpoint=True)
+
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """The flag byte of tensors."""
+        from holdall.formats.gptrs.native import GptrsTensor
+
+        flagged = sum(isinstance(tensor.native, GptrsTensor) and tensor.native.flag != 0 for tensor in model.tensors)
+        return {"requires_grad": f"the flag of {flagged} tensors"} if flagged else {}
 
     def facet(self, name: str, model: Model) -> Any:
         """The configuration: kind, config, and what else there is."""

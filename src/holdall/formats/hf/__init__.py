@@ -11,6 +11,7 @@ from holdall.formats import safetensors
 from holdall.formats.hf.layout import INDEX_SUFFIX, SUFFIX
 from holdall.formats.hf.rules import RULES
 from holdall.formats.safetensors.rules import RULES as FILE_RULES
+from holdall.metadata import is_own
 
 if TYPE_CHECKING:
     from holdall.check import Check
@@ -39,7 +40,6 @@ class HuggingFace(Format):
         whole_bytes=True,
         assets=True,
         free_text=True,
-        own_metadata=True,
         text_bytes=safetensors.FORMAT.holds.text_bytes,
         names=safetensors.FORMAT.holds.names,
         refuses_name=safetensors.FORMAT.holds.refuses_name,
@@ -55,7 +55,8 @@ class HuggingFace(Format):
     def beside(self, model: Model) -> list[str]:
         """Weights that the index does not name, hidden files, and what lies deeper than one folder."""
         known = {*model.assets, *(source.member for source in model.sources)}
-        return [name for source in model.sources[:1] for name in source.everything() if name not in known]
+        there = [name for source in model.sources[:1] for name in source.everything()]
+        return [name for name in there if name not in known and not is_own(name)]
 
     def accepts(self, head: bytes, source: Source) -> bool:
         """A folder with safetensors files, or an index by its name."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from holdall.errors import UnsupportedError
 from holdall.formats.hf.layout import is_weights
+from holdall.metadata import is_own
 from holdall.payload import Payload
 from holdall.source import CHUNK, Source
 
@@ -44,9 +45,10 @@ class Member(Payload):
 
 
 def assets_of(folder: Source) -> dict[str, Payload]:
-    """Every file beside the weights; none where the folder cannot be listed."""
+    """Every file beside the weights but a carried original; none where the folder cannot be listed."""
     try:
         names = folder.files()
     except UnsupportedError:
         return {}
-    return {name: Member(folder, name) for name in names if not is_weights(name) and "\\" not in name}
+    wanted = [name for name in names if not is_weights(name) and not is_own(name) and "\\" not in name]
+    return {name: Member(folder, name) for name in wanted}

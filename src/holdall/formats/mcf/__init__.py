@@ -93,12 +93,20 @@ class Mcf(Format):
 
         return plan(model, options)
 
-    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str] | None:
+    def leaves(self, model: Model, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Packing a folder writes what the reference packer writes, which is no metadata of the weights' own files."""
         from holdall.formats.mcf.pack import left_out
         from holdall.formats.mcf.write import arrangement
 
-        return left_out(model) if arrangement(options["arrange"], model, list(model.tensors)) == "pack" else None
+        return left_out(model) if arrangement(options["arrange"], model, list(model.tensors)) == "pack" else {}
+
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """Sections of kinds that the format does not define."""
+        from holdall.formats.mcf.layout import SECTION_NAMES
+        from holdall.formats.mcf.sections import McfNative
+
+        sections = model.native.sections if isinstance(model.native, McfNative) else ()
+        return {s.name: f"a section of {s.size} bytes" for s in sections if s.type not in SECTION_NAMES}
 
     def audit(self, model: Model, check: Check, tick: Tick) -> None:
         """ModelInfo; at level strict also what must be zero inside quantized payloads."""

@@ -42,6 +42,7 @@ class Npz(Format):
     holds = Holds(
         dtypes=frozenset(CODE_OF),
         max_rank=32,
+        foreign_metadata=False,
         free_text=True,
         names="any relative path but __metadata__ and what ends in .npy",
         refuses_name=_refuses_name,

@@ -29,7 +29,8 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     archive = ZipPlan(ALIGN)
     if model.metadata.entries:
         document = metadata.encode(model.metadata.entries)
-        archive.add(METADATA + SUFFIX, header.encode("u8", (len(document),)) + document)
+        front = header.encode("u8", (len(document),))
+        archive.add(METADATA + SUFFIX, front + document, pending=model.metadata.pending)
     seen: set[str] = set()
     fronts: dict[tuple[Stored, tuple[int, ...], int], bytes] = {}  # many tensors have the type and shape of others
     for tensor in model.tensors:
@@ -37,14 +38,14 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         if wrong:
             raise ContentError(f"npz: {wrong}")
         form = tensor.dtype, tensor.shape, tensor.nbytes
-        front = fronts.get(form) if tensor.payload is not None else None
-        if front is None:
-            front = fronts[form] = _front(tensor)
+        head = fronts.get(form) if tensor.payload is not None else None
+        if head is None:
+            head = fronts[form] = _front(tensor)
         if tensor.name in seen:
             raise ContentError(f"npz: two tensors are called {tensor.name!r}")
         seen.add(tensor.name)
         assert tensor.payload is not None
-        archive.add(tensor.name + SUFFIX, front, tensor.payload)
+        archive.add(tensor.name + SUFFIX, head, tensor.payload)
     made = archive.finish()
     if isinstance(model.native, NpzNative) and model.native.archive is not None:
         made.notes += model.native.archive.notes

@@ -84,6 +84,11 @@ class Oinf(Format):
         quantized = (tensor.name for tensor in model.tensors if isinstance(tensor.native, QuantParams))
         return dict.fromkeys(quantized, "is scaled by the quantization parameters of its entry")
 
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """Size variables."""
+        sizes = self.facet("sizevars", model)
+        return {"sizevars": "size variables " + ", ".join(f"{k}={v}" for k, v in sizes.items())} if sizes else {}
+
     def facet(self, name: str, model: Model) -> Any:
         """Size variables."""
         from holdall.formats.oinf.read import OinfNative

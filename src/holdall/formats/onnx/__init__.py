@@ -65,6 +65,14 @@ class Onnx(Format):
 
         return plan(model, options)
 
+    def only_here(self, model: Model) -> Mapping[str, str]:
+        """The graph."""
+        from holdall.formats.onnx.graph import has_nodes
+        from holdall.formats.onnx.read import OnnxNative
+
+        native = model.native
+        return {"graph": "nodes, inputs and outputs"} if isinstance(native, OnnxNative) and has_nodes(native) else {}
+
     def refuses_edit(self, model: Model, changed: Model) -> str | None:
         """Names that the nodes of the graph use."""
         from holdall.formats.onnx.graph import refusal

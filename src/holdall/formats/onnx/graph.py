@@ -15,7 +15,7 @@ from holdall.payload import Range
 if TYPE_CHECKING:
     from holdall.formats.onnx.read import OnnxNative
 
-__all__ = ["refusal", "what_changed"]
+__all__ = ["has_nodes", "refusal", "what_changed"]
 
 _NODE, _INPUT, _OUTPUT, _INFO, _ANNOTATION = 1, 11, 12, 13, 14  # of a graph; all but nodes have a name in field 1
 _TAKES, _GIVES, _ATTRIBUTE = 1, 2, 5  # of a node
@@ -42,6 +42,15 @@ def refusal(native: OnnxNative, model: Model, changed: Model) -> str | None:
                 "model would not run any more. Rename it where the model is exported"
             )
     return None
+
+
+def has_nodes(native: OnnxNative) -> bool:
+    """Whether there is more than initializers: an operator that computes something."""
+    for part in native.graph:
+        fields = Walker(part.source, Check()).fields(part.offset, part.offset + part.size)
+        if any(number == _NODE and kind == BYTES for number, kind, _, _ in fields):
+            return True
+    return False
 
 
 def what_changed(native: OnnxNative, model: Model) -> list[str]:

@@ -45,6 +45,7 @@ class Torch(Format):
         dtypes=frozenset(TYPE_OF),
         max_rank=64,
         aliases=True,
+        foreign_metadata=False,
         free_text=True,
         refuses_name=_refuses_name,
         refuses_metadata=_refuses_metadata,

@@ -44,7 +44,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         raise ContentError("torch: two tensors have the same name")
     content, notes = _content(tensors, model)
     archive = ZipPlan(ALIGN)
-    archive.add(f"{ROOT}/data.pkl", _pickle(content, tensors, keys, strides))
+    archive.add(f"{ROOT}/data.pkl", _pickle(content, tensors, keys, strides), pending=model.metadata.pending)
     archive.add(f"{ROOT}/byteorder", b"little")
     for number, payload in enumerate(payloads):
         archive.add(f"{ROOT}/data/{number}", payload)

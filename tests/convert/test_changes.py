@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import holdall
+from holdall.casts import cast, transposed
 from holdall.dtypes import DTYPES, FINITE, float_info, named
 from holdall.errors import ContentError, UnsupportedError
+from holdall.operations.convert.changes import Changes, parse_cast, parse_rename
 from holdall.tensor import Tensor
-from holdall.transform import Changes, cast, parse_cast, parse_rename, transposed
 
 VALUES = np.random.default_rng(1).standard_normal((37, 53)).astype(np.float32)
 
@@ -25,7 +26,7 @@ def stored(tmp_path: Path) -> Tensor:
 
 
 def test_nothing_asked_changes_nothing() -> None:
-    assert not Changes()
+    assert Changes().options() == []
     tensor = Tensor.of("w", VALUES)
     assert Changes().apply(tensor).payload is tensor.payload
 
@@ -159,10 +160,10 @@ def test_transposition(tmp_path: Path, dtype: str) -> None:
 
 
 def test_transposition_in_several_blocks(monkeypatch: pytest.MonkeyPatch, stored: Tensor) -> None:
-    monkeypatch.setattr("holdall.transform._BLOCK", 1 << 11)
+    monkeypatch.setattr("holdall.casts._BLOCK", 1 << 11)
     assert np.array_equal(transposed(stored).numpy(), VALUES.T)
 
 
 def test_a_cast_in_several_blocks(monkeypatch: pytest.MonkeyPatch, stored: Tensor) -> None:
-    monkeypatch.setattr("holdall.transform._BLOCK", 100)
+    monkeypatch.setattr("holdall.casts._BLOCK", 100)
     assert np.array_equal(cast(stored, named("f64")).numpy(), VALUES.astype(np.float64))

@@ -6,6 +6,7 @@ other files go on pointing into it.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,13 @@ from holdall.model import Model
 from holdall.source import Source
 from holdall.tensor import Tensor
 
-__all__ = ["narrowed", "refuse_in_place", "source_at"]
+__all__ = ["narrowed", "refuse_clobber", "refuse_in_place", "source_at"]
+
+
+def refuse_clobber(dst: str | os.PathLike[str], clobber: bool) -> None:
+    """FileExistsError when ``dst`` exists and is not to be replaced."""
+    if not clobber and os.path.lexists(dst):
+        raise FileExistsError(errno.EEXIST, "exists already, and is not to be replaced", os.fspath(dst))
 
 
 def refuse_in_place(models: Iterable[Model], dst: str | os.PathLike[str], lost: Sequence[str]) -> None:

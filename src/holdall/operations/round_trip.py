@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdall.api import open_model
-from holdall.convert import convert
+from holdall.operations.convert.convert import convert
+from holdall.operations.convert.restore import restore
 
 __all__ = ["Trip", "round_trip"]
 
@@ -16,8 +16,7 @@ class Trip:
     """One file on its way into another format and back."""
 
     exact: bool  # the bytes that came back are those that went
-    lossless: bool  # the report said that they would
-    carried: bool  # a skeleton was needed
+    native: bool  # the target held everything in its own terms
 
 
 def _tree_bytes(path: Path) -> dict[str, bytes]:
@@ -28,10 +27,9 @@ def _tree_bytes(path: Path) -> dict[str, bytes]:
 
 
 def round_trip(path: Path, target: str, scratch: Path) -> Trip:
-    """Convert ``path`` into ``target`` and back into its own format."""
-    with open_model(path) as model:
-        own = model.format
+    """Convert ``path`` into ``target``, carrying the original, and restore it."""
     there, back = scratch / "there", scratch / "back"
-    report = convert(path, there, format=target, fsync=False)
-    convert(there, back, format=own, fsync=False)
-    return Trip(_tree_bytes(path) == _tree_bytes(back), report.lossless, report.skeleton_bytes > 0)
+    report = convert(path, there, format=target, carry=True, fsync=False)
+    restored = restore(there, back, fsync=False)
+    exact = restored.restored == "bytes" and _tree_bytes(path) == _tree_bytes(back)
+    return Trip(exact, not report.losses)

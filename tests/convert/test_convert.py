@@ -1,4 +1,4 @@
-"""Conversion: what changes on the way, what is lost, carried, restored, refused, and left behind."""
+"""Conversion: what changes on the way, what is left out, what is refused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors import numpy as oracle
+from safetensors import safe_open
 
 import holdall
 from holdall import oinf
 from holdall.errors import ContentError, FormatError, UnsupportedError
-from holdall.model import Model
-from holdall.tensor import Tensor
 
 W = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 
@@ -39,91 +38,67 @@ def rich(tmp_path: Path) -> Path:
     return tmp_path / "rich.oinf"
 
 
-def test_the_target_is_plain_for_others(rich: Path, tmp_path: Path) -> None:
-    report = holdall.convert(rich, tmp_path / "x.safetensors")
-    assert report.lossless
-    assert {loss.name: loss.fate for loss in report.losses}["q"] == "opaque"
-    loaded = oracle.load_file(tmp_path / "x.safetensors")
-    assert loaded["w"].tobytes() == W.tobytes()
-    assert loaded["q"].dtype == np.uint8
-    with holdall.open(tmp_path / "x.safetensors") as model:
-        assert model.metadata["mode"] == "fast"
-        assert model.metadata["n"] == "300"
-        assert model.sizevars == {"B": 4}  # answered by the carried original
+def test_tensors_that_the_target_cannot_hold_stop_it_and_the_ways_out_are_named(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(ContentError) as stopped:
+        holdall.convert(rich, tmp_path / "x.safetensors")
+    message = str(stopped.value)
+    assert "safetensors cannot hold 3 tensors" in message
+    assert "'q' i4[9] (no i4)" in message
+    assert "'later' f32[3, 4] (no tensors without data)" in message
+    assert "'scaled'" in message
+    assert message.endswith("--cast q=i8, --exclude, --carry")
+    assert [path.name for path in tmp_path.iterdir()] == ["rich.oinf"]
 
 
-def test_the_way_back_is_exact(rich: Path, tmp_path: Path) -> None:
-    holdall.convert(rich, tmp_path / "x.safetensors")
-    report = holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf")
-    assert report.restored == "bytes"
-    assert (tmp_path / "back.oinf").read_bytes() == rich.read_bytes()
+def test_metadata_without_a_place_is_left_out_and_listed(tmp_path: Path) -> None:
+    metadata = {"mode": "fast", "n": 300, "grid": np.arange(4, dtype=np.int16)}
+    holdall.save(tmp_path / "m.oinf", oinf.model({"w": W}, sizevars={"B": 4}, metadata=metadata))
+    report = holdall.convert(tmp_path / "m.oinf", tmp_path / "x.npz")
+    assert {(loss.name, loss.fate) for loss in report.losses} == {
+        ("mode", "left out"), ("n", "left out"), ("grid", "left out"), ("sizevars", "left out"),
+    }  # fmt: skip
+    assert report.lossless is False
+    with np.load(tmp_path / "x.npz") as loaded:
+        assert loaded.files == ["w"]
+        assert loaded["w"].tobytes() == W.tobytes()
+    report = holdall.convert(tmp_path / "m.oinf", tmp_path / "x.safetensors")
+    assert {loss.name: loss.fate for loss in report.losses} == {"n": "text", "grid": "text", "sizevars": "left out"}
+    with safe_open(tmp_path / "x.safetensors", "np") as loaded:
+        assert loaded.metadata() == {"mode": "fast", "n": "300", "grid": "[0, 1, 2, 3]"}
 
 
-def test_changed_payloads_restore_everything_else(rich: Path, tmp_path: Path) -> None:
-    holdall.convert(rich, tmp_path / "x.safetensors")
-    with holdall.open(tmp_path / "x.safetensors") as model:
-        tensors = {name: model[name] for name in model}
-        tensors["w"] = Tensor.of("w", W.astype(np.float16))
-        holdall.save(tmp_path / "y.safetensors", Model(tensors.values(), metadata=model.metadata))
-    report = holdall.convert(tmp_path / "y.safetensors", tmp_path / "back.oinf")
-    assert report.restored == "content"
-    with holdall.open(tmp_path / "back.oinf") as back:
-        assert str(back["w"].dtype) == "f16"
-        assert back.sizevars == {"B": 4}
-        assert back.metadata.kind("n") == "u16"
-        assert not back["later"].has_data
-        assert isinstance(back["scaled"].native, oinf.QuantParams)
-        assert (str(back["q"].dtype), back["q"].numpy().tolist()) == ("i4", list(range(-4, 5)))  # travelled as bytes
+def test_metadata_that_is_given_goes_in_where_none_comes_along(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.oinf", {"w": W}, metadata={"mode": "fast"})
+    report = holdall.convert(tmp_path / "m.oinf", tmp_path / "x.npz", metadata={"note": "mine"})
+    assert [(loss.name, loss.fate) for loss in report.losses] == [("mode", "left out")]
+    with holdall.open(tmp_path / "x.npz") as model:
+        assert dict(model.metadata) == {"note": "mine"}
+    with pytest.raises(ContentError, match="gptrs-archive has no place for metadata"):
+        holdall.convert(tmp_path / "m.oinf", tmp_path / "x.gptrsten", metadata={"note": "mine"})
 
 
-def test_the_way_back_takes_changes_too(rich: Path, tmp_path: Path) -> None:
-    holdall.convert(rich, tmp_path / "x.safetensors")
-    report = holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf", exclude=["w"], rename=["s/^/p./"])
-    assert report.restored == "content"
-    with holdall.open(tmp_path / "back.oinf") as back:
-        assert sorted(back) == ["p.later", "p.q", "p.scaled"]
-        assert str(back["p.q"].dtype) == "i4"
-        assert back.sizevars == {"B": 4}
-
-
-def test_values_changed_under_the_same_type_are_the_new_values(rich: Path, tmp_path: Path) -> None:
-    holdall.convert(rich, tmp_path / "x.safetensors")
-    with holdall.open(tmp_path / "x.safetensors") as model:
-        tensors = {**dict(model), "w": Tensor.of("w", W + 1)}
-        holdall.save(tmp_path / "y.safetensors", Model(tensors.values(), metadata=model.metadata))
-    holdall.convert(tmp_path / "y.safetensors", tmp_path / "back.oinf")
-    assert holdall.verify(tmp_path / "back.oinf", level="strict").ok
-    with holdall.open(tmp_path / "back.oinf") as back:
-        assert np.array_equal(back["w"].numpy(), W + 1)
-        assert back["q"].numpy().tolist() == list(range(-4, 5))
-
-
-def test_no_carry_says_what_is_gone(rich: Path, tmp_path: Path) -> None:
-    report = holdall.convert(rich, tmp_path / "x.safetensors", carry=False)
-    assert not report.lossless
-    assert {loss.name for loss in report.losses if loss.fate == "lost"} >= {"later"}
-    with holdall.open(tmp_path / "x.safetensors") as model:
-        assert "holdall.skeleton" not in model.metadata
-
-
-def test_strict_refuses_before_writing(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(ContentError, match="strict was asked for"):
-        holdall.convert(rich, tmp_path / "x.safetensors", strict=True)
+def test_strict_refuses_before_writing(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "m.oinf", {"w": W}, metadata={"n": 300})
+    with pytest.raises(ContentError, match=r"strict was asked for: metadata 'n'.*--carry"):
+        holdall.convert(tmp_path / "m.oinf", tmp_path / "x.safetensors", strict=True)
     assert not (tmp_path / "x.safetensors").exists()
 
 
-def test_a_target_without_a_free_place_stops_with_the_list(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(ContentError, match=r"no free-form place.*--no-carry"):
-        holdall.convert(rich, tmp_path / "x.gptrsten")
-    assert list(tmp_path.glob("*.gptrsten")) == []
-
-
-def test_what_is_native_needs_no_skeleton(tmp_path: Path) -> None:
-    holdall.save(tmp_path / "plain.oinf", {"a": W, "b": W[0]})
+def test_what_is_native_is_lossless(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "plain.oinf", {"a": W, "b": W[0]}, metadata={"mode": "fast"})
     report = holdall.convert(tmp_path / "plain.oinf", tmp_path / "x.safetensors")
-    assert (report.losses, report.skeleton_bytes) == ([], 0)
+    assert (report.losses, report.skeleton_bytes, report.lossless) == ([], 0, True)
     holdall.convert(tmp_path / "x.safetensors", tmp_path / "back.oinf")
     assert (tmp_path / "back.oinf").read_bytes() == (tmp_path / "plain.oinf").read_bytes()
+    dry = holdall.convert(tmp_path / "plain.oinf", tmp_path / "y.safetensors", dry_run=True)
+    assert dry.lossless is None
+
+
+def test_a_plain_npz_becomes_an_archive_without_options(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", b=W, a=W[0])
+    assert holdall.convert(tmp_path / "m.npz", tmp_path / "m.gptrsten").lossless
+    with holdall.open(tmp_path / "m.gptrsten") as model:
+        assert model["b"].numpy().tobytes() == W.tobytes()
 
 
 def test_choosing_renaming_casting(tmp_path: Path) -> None:
@@ -140,19 +115,10 @@ def test_choosing_renaming_casting(tmp_path: Path) -> None:
         assert {name: str(model[name].dtype) for name in model} == {"w": "bf16", "b": "f32"}
 
 
-def test_changes_do_not_hide_what_only_the_source_knows(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(ContentError, match="strict"):
-        holdall.convert(rich, tmp_path / "x.safetensors", include=["w"], strict=True)
-    report = holdall.convert(rich, tmp_path / "x.safetensors", include=["w"])
-    assert report.skeleton_bytes > 0
-    with holdall.open(tmp_path / "x.safetensors") as model:
-        assert model.sizevars == {"B": 4}
-
-
 def test_nothing_left_and_idle_rules(rich: Path, tmp_path: Path) -> None:
     with pytest.raises(ContentError, match="no tensor is left"):
         holdall.convert(rich, tmp_path / "x.safetensors", include=["nothing*"])
-    report = holdall.convert(rich, tmp_path / "x.safetensors", cast=["zz=f16"], exclude=["q"])
+    report = holdall.convert(rich, tmp_path / "x.safetensors", cast=["zz=f16"], include=["w"])
     assert "cast 'zz' matches no tensor" in report.changes
 
 
@@ -189,21 +155,10 @@ def test_what_was_asked_to_go_is_listed_and_not_lossless(tmp_path: Path) -> None
     assert holdall.convert(tmp_path / "m.oinf", tmp_path / "named.oinf", rename=["s/^c/d/"]).lossless
 
 
-def test_what_comes_after_an_original_is_not_in_its_skeleton(tmp_path: Path) -> None:
-    holdall.save(tmp_path / "m.gguf", {"w": W}, metadata={"list": [1, 2], "name": "one two"})
-    holdall.convert(tmp_path / "m.gguf", tmp_path / "m.safetensors", metadata={"later": "three four"})
-    report = holdall.convert(tmp_path / "m.safetensors", tmp_path / "m.oinf")
-    assert report.carried == "gguf"
-    fates = {loss.name: loss.fate for loss in report.losses}
-    assert (fates["name"], fates["later"], report.lossless) == ("carried", "lost", False)
-
-
 def test_a_merge_of_two_formats_takes_numbers_as_text(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.safetensors", {"a": W})
     holdall.save(tmp_path / "b.gguf", {"b": W}, metadata={"blocks": 3})
-    report = holdall.convert(
-        [tmp_path / "a.safetensors", tmp_path / "b.gguf"], tmp_path / "ab.safetensors", carry=False
-    )
+    report = holdall.convert([tmp_path / "a.safetensors", tmp_path / "b.gguf"], tmp_path / "ab.safetensors")
     assert [(loss.name, loss.fate) for loss in report.losses] == [("blocks", "text")]
     with holdall.open(tmp_path / "ab.safetensors") as model:
         assert (list(model), model.metadata["blocks"]) == (["a", "b"], "3")
@@ -219,24 +174,24 @@ def test_the_report_knows_what_was_written_and_replaced(tmp_path: Path) -> None:
     assert holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf").replaces
 
 
-def test_notes_of_the_files_of_a_split_are_told_once(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "m.npz", a=W, b=W)
-    report = holdall.convert(tmp_path / "m.npz", tmp_path / "parts", format="npz", split=W.nbytes)
-    assert len(list((tmp_path / "parts").iterdir())) == 2
-    assert sum("compressed" in text for text in report.changes) == 1
+def test_a_split_is_for_formats_that_open_it_again(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", a=W, b=W)
+    with pytest.raises(
+        UnsupportedError, match="npz has no convention for several files; these have: gguf, safetensors"
+    ):
+        holdall.convert(tmp_path / "m.npz", tmp_path / "parts", format="npz", split=W.nbytes)
+    for format in ("gguf", "safetensors"):
+        holdall.convert(tmp_path / "m.npz", tmp_path / format, format=format, split=W.nbytes)
+        assert len(list((tmp_path / format).glob("*-of-00002*"))) == 2
+        with holdall.open(tmp_path / format) as model:
+            assert {name: model[name].numpy().tobytes() for name in model} == {"a": W.tobytes(), "b": W.tobytes()}
+        assert holdall.verify(tmp_path / format).ok
 
 
 def test_a_tensor_beyond_the_size_of_a_part_is_named(tmp_path: Path) -> None:
     holdall.save(tmp_path / "m.oinf", {"a": W, "b": W[0]})
     report = holdall.convert(tmp_path / "m.oinf", tmp_path / "parts", format="safetensors", split=100)
     assert f"tensor 'a' alone has {W.nbytes} bytes: the file with it is larger than 100" in report.changes
-
-
-def test_a_split_carries_nothing_and_says_so(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(ContentError, match="merged or split"):
-        holdall.convert(rich, tmp_path / "parts", format="safetensors", split=100)
-    report = holdall.convert(rich, tmp_path / "parts", format="safetensors", split=100, carry=False)
-    assert not report.lossless
 
 
 def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -248,22 +203,23 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_merging_and_splitting(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"a": W, "c": W[1]}, metadata={"k": 1, "same": 2})
     holdall.save(tmp_path / "b.oinf", {"b": W[0]}, metadata={"k": 3, "same": 2})
-    report = holdall.convert([tmp_path / "a.oinf", tmp_path / "b.oinf"], tmp_path / "ab.safetensors", carry=False)
-    assert ("k", "lost") in {(loss.name, loss.fate) for loss in report.losses}
+    report = holdall.convert([tmp_path / "a.oinf", tmp_path / "b.oinf"], tmp_path / "ab.safetensors")
+    assert "metadata 'k' differs between the sources: the first stays" in report.dropped
+    assert report.lossless is False
     with holdall.open(tmp_path / "ab.safetensors") as model:
         assert sorted(model) == ["a", "b", "c"]
-    holdall.convert(tmp_path / "ab.safetensors", tmp_path / "parts", format="oinf", split=W.nbytes)
+    holdall.convert(tmp_path / "ab.safetensors", tmp_path / "parts", format="gguf", split=W.nbytes)
     parts = sorted(path.name for path in (tmp_path / "parts").iterdir())
-    assert parts == ["parts-00001-of-00002.oinf", "parts-00002-of-00002.oinf"]
+    assert parts == ["parts-00001-of-00002.gguf", "parts-00002-of-00002.gguf"]
     with pytest.raises(ContentError, match="two tensors would be called 'a'"):
         holdall.convert([tmp_path / "a.oinf", tmp_path / "a.oinf"], tmp_path / "x.oinf")
     with pytest.raises(ContentError, match="a size looks like"):
-        holdall.convert(tmp_path / "a.oinf", tmp_path / "none", format="oinf", split=0)
+        holdall.convert(tmp_path / "a.oinf", tmp_path / "none", format="gguf", split=0)
 
 
 def test_equal_tensors_are_stored_once_where_the_target_can(tmp_path: Path) -> None:
     holdall.save(tmp_path / "a.oinf", {"a": W, "b": W, "c": W + 1})
-    report = holdall.convert(tmp_path / "a.oinf", tmp_path / "a.mcf", dedup=True, carry=False)
+    report = holdall.convert(tmp_path / "a.oinf", tmp_path / "a.mcf", dedup=True)
     assert report.changes == ["'b' shares the bytes of 'a'"]
     with holdall.open(tmp_path / "a.mcf") as model:
         assert model["a"].offset == model["b"].offset != model["c"].offset
@@ -271,9 +227,9 @@ def test_equal_tensors_are_stored_once_where_the_target_can(tmp_path: Path) -> N
 
 
 def test_dry_run_knows_the_exact_size(rich: Path, tmp_path: Path) -> None:
-    planned = holdall.convert(rich, tmp_path / "x.safetensors", dry_run=True)
+    planned = holdall.convert(rich, tmp_path / "x.safetensors", carry=True, dry_run=True)
     assert not (tmp_path / "x.safetensors").exists()
-    holdall.convert(rich, tmp_path / "x.safetensors")
+    holdall.convert(rich, tmp_path / "x.safetensors", carry=True)
     assert planned.size == (tmp_path / "x.safetensors").stat().st_size
 
 

@@ -1,0 +1,67 @@
+"""``holdall restore``: the original that a file carries, made again and proven."""
+
+from __future__ import annotations
+
+import click
+
+from holdall.cli.convert import report_facts, report_lines
+from holdall.cli.options import FILE, Trust, about, trusting
+from holdall.cli.output import emit, emit_json, progress
+from holdall.cli.text import clean
+
+__all__ = ["restore"]
+
+
+@click.command(
+    epilog="Example: holdall restore carrier.safetensors model.oinf, where carrier.safetensors was made by holdall "
+    "convert model.oinf carrier.safetensors --carry"
+)
+@click.argument("file", type=FILE)
+@click.argument("original", type=FILE)
+@click.option("--with-changes", is_flag=True, help="Write the original's form around values that were changed since.")
+@click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
+@click.option("--no-check", is_flag=True, help="Do not compare the hashes that FILE states of itself.")
+@click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@trusting
+def restore(
+    file: str,
+    original: str,
+    with_changes: bool,
+    no_clobber: bool,
+    no_check: bool,
+    no_fsync: bool,
+    dry_run: bool,
+    as_json: bool,
+    trust: Trust,
+) -> None:
+    """Make the original that FILE carries (holdall convert --carry) again, as ORIGINAL.
+
+    The bytes of every tensor are compared with the hashes that were taken when FILE was written. Where some were
+    changed since, this stops and names them.
+    """
+    from holdall.operations.convert.restore import restore as run
+
+    with about(file), progress(f"restoring {clean(original)}") as on_progress:
+        report = run(
+            file,
+            original,
+            with_changes=with_changes,
+            clobber=not no_clobber,
+            check=not no_check,
+            dry_run=dry_run,
+            fsync=not no_fsync,
+            limits=trust.limits,
+            allowed=trust.allowed,
+            progress=on_progress,
+        )
+    if as_json:
+        emit_json(report_facts(report, dry_run))
+        return
+    lines = report_lines(report, dry_run)
+    if report.restored == "content":
+        lines.append("  the original's metadata and structure, around the changed tensors")
+    elif report.written:
+        lines.append("  byte for byte the original: the hashes of all its tensors agree")
+    emit(lines)

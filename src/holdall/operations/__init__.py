@@ -1,0 +1,1 @@
+"""What people do with models: each operation reads models and writes files, and knows formats only by contract."""
