@@ -1,0 +1,375 @@
+"""Random chains of conversions, each step compared with an oracle that shares no arithmetic with holdall.
+
+A chain starts from a random model in one of the formats, and goes through up to four conversions with random changes.
+After each step the result is read by the library of its format where there is one. Every tensor has exactly the name,
+dtype, shape and bits that the oracle says, or the step stopped with a HoldallError and left nothing behind.
+
+    python -m tests.convert.chains --chains 20000 --seed 1 --jobs 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import holdall
+from holdall import ConversionReport, HoldallError
+from tests.convert.claims import check_claims, check_lossless, check_own_keys, check_quantized, digest
+from tests.convert.models import SUFFIX, random_metadata, random_model, write_first
+from tests.convert.oracle import Stop, Truth, bits_of, compare
+from tests.convert.readers import Content, read, read_by_holdall
+from tests.convert.steps import Step, apply_changes, choose_step
+
+__all__ = ["Outcome", "Summary", "run_chain"]
+
+_STEPS = 4
+
+
+@dataclass
+class State:
+    """A file and what is in it. A carrier has the ``original``; ``covered`` do not travel as what they are."""
+
+    paths: list[Path]
+    format: str
+    tensors: dict[str, Truth]
+    metadata: dict[str, Any]
+    assets: dict[str, bytes]
+    sha256: str
+    original: State | None = None
+    covered: frozenset[str] = frozenset()
+    shortened: bool = False  # some names were: the metadata say what they were before
+
+    @property
+    def source(self) -> Path | list[Path]:
+        return self.paths[0] if len(self.paths) == 1 else self.paths
+
+
+@dataclass
+class Outcome:
+    """What became of a chain. ``failure`` says what is wrong; None when all is right."""
+
+    seed: int
+    start: str = ""
+    steps: list[Step] = field(default_factory=list)
+    failure: str | None = None
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.start}", *(f"  {step}" for step in self.steps)]
+        return "\n".join([*lines, *([self.failure] if self.failure else [])])
+
+
+def run_chain(seed: int, folder: Path) -> Outcome:
+    """One chain; the same seed gives the same chain."""
+    rng = random.Random(seed)
+    outcome = Outcome(seed)
+    try:
+        state = _start(rng, folder, outcome)
+        for number in range(rng.randint(1, _STEPS)):
+            step = choose_step(
+                rng,
+                state.tensors,
+                state.format,
+                None if state.original is None else state.original.format,
+                len(state.paths) > 1,
+            )
+            outcome.steps.append(step)
+            state = _take(step, state, folder / f"{number + 1}{SUFFIX[step.target]}")
+    except Exception:
+        outcome.failure = traceback.format_exc()
+    return outcome
+
+
+def _start(rng: random.Random, folder: Path, outcome: Outcome) -> State:
+    """The first file. A model that the format refuses is drawn again."""
+    while True:
+        format = rng.choice(sorted(SUFFIX))
+        tensors = random_model(rng, format)
+        metadata = random_metadata(rng)
+        path = folder / f"0{SUFFIX[format]}"
+        try:
+            assets = write_first(rng, path, format, tensors, metadata)
+        except HoldallError:
+            continue
+        outcome.start = f"{format} {tensors} {metadata}"
+        with holdall.open(path) as model:
+            metadata = dict(model.metadata)
+            assert model.format == format
+        _compare_all(tensors, read(path, format), loose=False)
+        return State([path], format, tensors, metadata, assets, digest(path))
+
+
+# -- one step ---------------------------------------------------------------------------------------------------------
+
+
+def _take(step: Step, state: State, dst: Path) -> State:
+    """The state after ``step``; the same one when the step had to stop."""
+    if "restore" in step.kinds:
+        return _restore(step, state, dst)
+    try:
+        expected = apply_changes(state.tensors, step.options)
+        must_stop = "carry" in step.kinds and len(step.kinds) > 1
+    except Stop:
+        expected, must_stop = {}, True
+    before = [digest(path) for path in state.paths]
+    try:
+        report = holdall.convert(state.source, dst, format=step.target, fsync=False, **step.options)
+    except HoldallError as error:
+        step.outcome = f"stop: {error}"
+        assert not dst.exists(), "a conversion that stopped left something behind"
+        return state
+    step.outcome = "ok"
+    assert not must_stop, "the conversion should have stopped"
+    assert [digest(path) for path in state.paths] == before, "the source has changed"
+    assert report.written and report.target_format == step.target
+    if "carry" in step.kinds:
+        return _check_carrier(state, report, dst)
+    return _check_step(step, state, expected, report, dst)
+
+
+def _check_step(
+    step: Step, state: State, expected: Mapping[str, tuple[str, Truth]], report: ConversionReport, dst: Path
+) -> State:
+    paths, content = _read_result(dst, step.target, "split" in step.kinds)
+    if "quantize" in step.kinds:
+        expected = _adopt_quantized(step.options["quantize"], expected, content)
+    if "shorten" in step.kinds:
+        expected = _adopt_names(report, expected)
+    tensors = _compare_all({name: truth for name, (_, truth) in expected.items()}, content, loose="cast" in step.kinds)
+    given = step.options.get("metadata", {})
+    metadata, assets = check_claims(report, state.metadata, state.assets, given, paths[0], content)
+    if report.lossless:
+        written = {new: (old, tensors[new]) for new, (old, _) in expected.items()}
+        metadatas = (state.metadata, given, metadata)
+        check_lossless(written, state.tensors, metadatas, (state.assets, assets))
+    if step.kinds == ["plain"] and state.format == step.target and not dst.is_dir() and state.original is None:
+        assert len(state.paths) > 1 or digest(dst) == state.sha256, "a plain copy has other bytes"
+    shortened = state.shortened or "shorten" in step.kinds
+    for path in paths:
+        check_own_keys(path, content, ("holdall.names",) if shortened else ())
+    return State(paths, step.target, tensors, metadata, assets, digest(dst), shortened=shortened)
+
+
+def _read_result(dst: Path, target: str, split: bool) -> tuple[list[Path], Content]:
+    """The files to convert from next, and all that they hold."""
+    if not split:
+        return [dst], read(dst, target)
+    parts = sorted(dst.iterdir())
+    content = Content({}, {})
+    for part in parts:
+        found = read(part, target)
+        assert not set(found.tensors) & set(content.tensors), "a tensor is in two parts"
+        content.tensors |= found.tensors
+        content.metadata = {**(found.metadata or {}), **(content.metadata or {})}
+        content.keys += found.keys
+    if target == "gguf":  # its parts know each other
+        assert read_by_holdall(parts[0]).tensors.keys() == content.tensors.keys()
+        return parts[:1], content
+    return parts, content
+
+
+def _adopt_quantized(
+    method: str, expected: Mapping[str, tuple[str, Truth]], content: Content
+) -> dict[str, tuple[str, Truth]]:
+    """Quantized tensors have the values that were written, once those are known to be near enough."""
+    made = {}
+    for name, (old, truth) in expected.items():
+        dtype, shape, bits = content.tensors.get(name, ("", (), b""))
+        if dtype == f"mcf.{method}" and not truth.encoded:
+            assert shape == truth.shape, f"{name!r} has the shape {shape} instead of {truth.shape}"
+            values = np.frombuffer(bits, np.float32).reshape(shape)
+            check_quantized(method, truth, values)
+            truth = Truth(dtype, values)
+        made[name] = (old, truth)
+    return made
+
+
+def _adopt_names(
+    report: ConversionReport, expected: Mapping[str, tuple[str, Truth]]
+) -> dict[str, tuple[str, Truth]]:
+    """Names that were shortened, as the report says; each ends like the one before."""
+    found = [re.fullmatch(r"tensor (.+) is called (.+)", text, re.S) for text in report.changes]
+    names = {eval(match[1]): eval(match[2]) for match in found if match}
+    for old, new in names.items():
+        assert len(new.encode()) <= 63 < len(old.encode())
+        assert old.endswith(new.rpartition("~")[2])
+    return {names.get(name, name): pair for name, pair in expected.items()}
+
+
+def _compare_all(expected: Mapping[str, Truth], content: Content, *, loose: bool) -> dict[str, Truth]:
+    """Every tensor is what it must be, and there is no other; gives them with the bits that count from now on."""
+    assert set(expected) == set(content.tensors), (
+        f"missing {sorted(set(expected) - set(content.tensors))}, new {sorted(set(content.tensors) - set(expected))}"
+    )
+    made = {}
+    for name, truth in expected.items():
+        made[name], wrong = compare(truth, content.tensors[name], loose=loose)
+        assert wrong is None, f"tensor {name!r}: {wrong}"
+    return made
+
+
+# -- carrying and restoring -------------------------------------------------------------------------------------------
+
+
+def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
+    """What travels as it is has its values; what does not is in the report; and the original comes back."""
+    target = report.target_format
+    content = read(dst, target)
+    fates: dict[str, set[str]] = {}
+    for loss in report.losses:
+        if loss.part == "tensor":
+            fates.setdefault(loss.name, set()).add(loss.fate)
+    if report.carried is None:  # a copy of a file that carries nothing
+        assert state.original is None and digest(dst) == state.sha256
+        return State([dst], target, state.tensors, state.metadata, state.assets, digest(dst))
+    original = state.original or state
+    covered, gone = set(state.covered), set()
+    for name, truth in state.tensors.items():
+        if name in covered:
+            continue
+        fate = fates.get(name)
+        if not fate:
+            assert name in content.tensors, f"tensor {name!r} is missing"
+            _, wrong = compare(truth, content.tensors[name], loose=False)
+            assert wrong is None, f"tensor {name!r}: {wrong}"
+            continue
+        covered.add(name)
+        if fate == {"carried"}:
+            gone.add(name)
+        elif fate == {"opaque"} and truth.dtype not in ("i4", "i2", "u4", "u2") and not truth.encoded:
+            dtype, _, bits = content.tensors[name]
+            assert dtype[0] in "iu" and bits.startswith(bits_of(truth.values)), f"tensor {name!r} has lost its bytes"
+    again = dst.parent / f"again{SUFFIX[original.format]}"
+    assert holdall.restore(dst, again, fsync=False).restored == "bytes"
+    assert digest(again) == original.sha256, "the restored file is not the original"
+    shutil.rmtree(again) if again.is_dir() else again.unlink()
+    metadata, assets = check_claims(_without_carried(report), state.metadata, state.assets, {}, dst, content)
+    tensors = {name: truth for name, truth in state.tensors.items() if name not in gone}
+    return State([dst], target, tensors, metadata, assets, digest(dst), original, frozenset(covered - gone))
+
+
+def _without_carried(report: ConversionReport) -> ConversionReport:
+    """``report`` with "changed" for what only the skeleton has: it may be in the file as text, or not at all."""
+    from dataclasses import replace
+
+    losses = [replace(loss, fate="changed") if loss.fate == "carried" else loss for loss in report.losses]
+    return replace(report, losses=losses)
+
+
+def _restore(step: Step, state: State, dst: Path) -> State:
+    try:
+        report = holdall.restore(state.source, dst, fsync=False) if len(state.paths) == 1 else None
+    except HoldallError as error:
+        assert state.original is None, f"the original cannot be restored: {error}"
+        assert isinstance(error, holdall.ContentError)
+        report = None
+    if report is None:
+        step.outcome = "stop: carries no original"
+        assert not dst.exists()
+        return state
+    assert state.original is not None, "something was restored that was never carried"
+    assert report.restored == "bytes" and report.lossless
+    assert digest(dst) == state.original.sha256, "the restored file is not the original"
+    step.outcome = "ok"
+    original = state.original
+    return State([dst], original.format, original.tensors, original.metadata, original.assets, original.sha256)
+
+
+# -- campaigns --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Summary:
+    """Chains added up."""
+
+    chains: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    stopped: Counter[str] = field(default_factory=Counter)
+    targets: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+    steps: int = 0
+    succeeded: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one chain."""
+        self.chains += 1
+        if outcome.failure is not None:
+            self.failures.append(outcome)
+        for step in outcome.steps:
+            self.steps += 1
+            good = step.outcome == "ok"
+            self.succeeded += good
+            self.targets[f"{step.target} {'ok' if good else 'stop'}"] += 1
+            for kind in set(step.kinds):
+                (self.done if good else self.stopped)[kind] += 1
+            if not good:
+                self.reasons[re.sub(r"'[^']*'|\"[^\"]*\"|[0-9]+", "_", step.outcome)[:110]] += 1
+
+    def __str__(self) -> str:
+        share = 100 * self.succeeded / max(1, self.steps)
+        lines = [f"{self.chains} chains, {self.steps} steps, {share:.0f} % succeeded, {len(self.failures)} failures"]
+        for kind in sorted(self.done | self.stopped):
+            lines.append(f"  {kind:12} {self.done[kind]:6} succeeded {self.stopped[kind]:6} stopped")
+        for target in sorted(SUFFIX):
+            good, bad = self.targets[f"{target} ok"], self.targets[f"{target} stop"]
+            lines.append(f"  into {target:17} {good:6} succeeded {bad:6} stopped")
+        return "\n".join(lines)
+
+
+def run_in(scratch: Path, seed: int) -> Outcome:
+    """One chain in a folder of its own, which is removed."""
+    folder = scratch / str(seed)
+    folder.mkdir(parents=True)
+    try:
+        return run_chain(seed, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _outcomes(seeds: range, jobs: int, scratch: Path) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(partial(run_in, scratch), seeds)
+        return
+    with multiprocessing.get_context("forkserver").Pool(jobs) as pool:
+        yield from pool.imap(partial(run_in, scratch), seeds, chunksize=8)
+
+
+def main() -> int:
+    """Run a campaign; exit 1 when a chain fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.convert.chains", description=main.__doc__)
+    parser.add_argument("--chains", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1, help="of the first chain; the others follow")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--show", action="store_true", help="print every chain")
+    parser.add_argument("--reasons", action="store_true", help="print why steps stopped")
+    given = parser.parse_args()
+    summary, began = Summary(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="chains-") as scratch:
+        for outcome in _outcomes(range(given.seed, given.seed + given.chains), given.jobs, Path(scratch)):
+            summary.add(outcome)
+            if given.show or outcome.failure is not None:
+                print(outcome, flush=True)
+    print(summary)
+    print(f"{summary.chains / (time.monotonic() - began):.1f} chains a second")
+    if given.reasons:
+        print("\n".join(f"{count:6} {text}" for text, count in summary.reasons.most_common(40)))
+    return 1 if summary.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
