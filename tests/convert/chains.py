@@ -20,7 +20,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ def _check_step(
     shortened = state.shortened or "shorten" in step.kinds
     for path in paths:
         check_own_keys(path, content, ("holdall.names",) if shortened else ())
-    return State(paths, step.target, tensors, metadata, assets, digest(dst), shortened=shortened)
+    return State(paths, step.target, tensors, metadata, assets, digest(paths[0]), shortened=shortened)
 
 
 def _read_result(dst: Path, target: str, split: bool) -> tuple[list[Path], Content]:
@@ -233,9 +233,9 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
     for loss in report.losses:
         if loss.part == "tensor":
             fates.setdefault(loss.name, set()).add(loss.fate)
-    if report.carried is None:  # a copy of a file that carries nothing
-        assert state.original is None and digest(dst) == state.sha256
-        return State([dst], target, state.tensors, state.metadata, state.assets, digest(dst))
+    if target == state.format and not dst.is_dir():  # a copy, with what it carries already if anything
+        assert digest(dst) == state.sha256, "a plain copy has other bytes"
+        return replace(state, paths=[dst])
     original = state.original or state
     covered, gone = set(state.covered), set()
     for name, truth in state.tensors.items():
@@ -264,8 +264,6 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
 
 def _without_carried(report: ConversionReport) -> ConversionReport:
     """``report`` with "changed" for what only the skeleton has: it may be in the file as text, or not at all."""
-    from dataclasses import replace
-
     losses = [replace(loss, fate="changed") if loss.fate == "carried" else loss for loss in report.losses]
     return replace(report, losses=losses)
 

@@ -102,16 +102,17 @@ def check_lossless(
 
 
 def _keeps(old: Truth, new: Truth) -> bool:
-    """Whether the old values come back from the new ones."""
-    values = new.values
-    if old.found == new.found:
-        return True
-    if old.shape != new.shape or (old.dtype == new.dtype and bits_of(old.values) != bits_of(values)):
-        values = np.transpose(values)
-    if values.shape != old.shape or old.encoded != new.encoded:
+    """Whether the old values come back from the new ones, with the axes as they are or in reverse order."""
+    if old.encoded or new.encoded:
+        return old.found == new.found
+    return any(_same_values(old, values) for values in (new.values, np.transpose(new.values)))
+
+
+def _same_values(old: Truth, values: np.ndarray[Any, Any]) -> bool:
+    if values.shape != old.shape:
         return False
     with np.errstate(all="ignore"):
-        wide = values.astype(np.float64) if old.dtype in FLOATS and old.dtype != new.dtype else values
+        wide = values.astype(np.float64) if old.dtype in FLOATS and values.dtype != old.values.dtype else values
         back = wide.astype(old.values.dtype)
     if old.values.dtype.kind in "iub":
         return bool(np.array_equal(back, old.values))

@@ -158,7 +158,7 @@ def write_first(
 def _save_safetensors(rng: random.Random, path: Path, tensors: Mapping[str, Truth]) -> None:
     from safetensors.numpy import save_file
 
-    save_file({name: np.ascontiguousarray(truth.values) for name, truth in tensors.items()}, path)
+    save_file({name: np.asarray(truth.values, order="C") for name, truth in tensors.items()}, path)
 
 
 def _save_npz(rng: random.Random, path: Path, tensors: Mapping[str, Truth]) -> None:

@@ -123,7 +123,14 @@ def read_gguf(path: Path) -> Content:
     from gguf import GGMLQuantizationType, GGUFReader
 
     plain = {"F64", "F32", "F16", "BF16", "I8", "I16", "I32", "I64"}
-    reader = GGUFReader(path)
+    try:
+        reader = GGUFReader(path)
+    except IndexError:  # it fails for bf16 without dimensions, which ggml itself takes
+        with holdall.open(path) as model:  # which opens the other parts of a split too
+            here = [tensor for tensor in model.tensors if Path(tensor.payload.source.name).name == path.name]
+            assert any(tensor.shape == () and str(tensor.dtype) == "bf16" for tensor in here)
+            found = {tensor.name: (str(tensor.dtype), tensor.shape, bits_of(tensor.numpy())) for tensor in here}
+            return Content(found, dict(model.metadata), [*found, *model.metadata])
     tensors = {}
     for tensor in reader.tensors:
         kind = GGMLQuantizationType(tensor.tensor_type).name

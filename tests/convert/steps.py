@@ -46,7 +46,7 @@ def choose_step(
     if rng.random() < (0.4 if original else 0.01):
         return Step(original or format, kinds=["restore"])
     targets = sorted(SUFFIX)
-    target = rng.choice(targets)
+    target = rng.choice([*targets, "mcf"])  # where quantized tensors come from
     for _ in range(2):  # rather a target that holds most of it
         if sum(_holds(target, truth) for truth in tensors.values()) * 2 < len(tensors):
             target = rng.choice(targets)
@@ -91,7 +91,7 @@ def _add_changes(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -
         kinds = [name for name in FLOATS if name in DTYPES[step.target]] or ["f32"]
         dtype = rng.choice(kinds)
         step.add("cast", cast=dtype if rng.random() < 0.6 else {some(): dtype})
-    if step.target == "mcf" and rng.random() < 0.5:
+    if step.target == "mcf" and rng.random() < 0.7:
         step.add("quantize", quantize=rng.choice(METHODS))
     if step.target in _SPLITS and rng.random() < 0.15:
         step.add("split", split=rng.choice((1, 100, 1000, 100000)))
