@@ -89,7 +89,7 @@ def check_lossless(
     Names, orders of axes and exact casts that the caller asked for lose nothing: the old value comes back from the
     new one. ``metadata`` are the entries before, those given by the caller, and those of the result.
     """
-    by_old = {old: truth for old, truth in changed.values()}
+    by_old = dict(changed.values())
     assert set(by_old) == set(source), f"lossless without {sorted(set(source) - set(by_old))}"
     for name, truth in source.items():
         assert _keeps(truth, by_old[name]), f"lossless, but tensor {name!r} went from {truth!r} to {by_old[name]!r}"

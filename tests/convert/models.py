@@ -19,9 +19,19 @@ from tests.convert.readers import NUMPY
 __all__ = ["DTYPES", "RANKS", "SUFFIX", "random_metadata", "random_model", "write_first"]
 
 SUFFIX = {
-    **{"oinf": ".oinf", "mcf": ".mcf", "embd": ".weights", "gptrs-checkpoint": ".gptrs", "gptrs-archive": ".gptrsten"},
-    **{"aero": ".aero", "gguf": ".gguf", "aeroset": ".aeroset", "safetensors": ".safetensors", "torch": ".pt"},
-    **{"npz": ".npz", "onnx": ".onnx", "hf": ""},
+    "oinf": ".oinf",
+    "mcf": ".mcf",
+    "embd": ".weights",
+    "gptrs-checkpoint": ".gptrs",
+    "gptrs-archive": ".gptrsten",
+    "aero": ".aero",
+    "aeroset": ".aeroset",
+    "gguf": ".gguf",
+    "safetensors": ".safetensors",
+    "torch": ".pt",
+    "npz": ".npz",
+    "onnx": ".onnx",
+    "hf": "",
 }
 
 _INTS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
@@ -149,7 +159,9 @@ def write_first(
         return {}
     assets: dict[str, bytes] = {}
     if format in ("hf", "mcf") and rng.random() < 0.5:
-        assets = {"generation_config.json": b'{"max_length": 20}', "notes.txt": bytes(rng.choices(range(256), k=40))}
+        assets = {"generation_config.json": b'{"max_length": 20}'}
+        if format == "hf":
+            assets["notes.txt"] = bytes(rng.choices(range(256), k=40))
     made = [Tensor.of(name, truth.values, truth.dtype) for name, truth in tensors.items()]
     holdall.save(path, Model(made, metadata=metadata, assets=assets), format=format, fsync=False)
     return assets

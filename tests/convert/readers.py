@@ -156,17 +156,14 @@ def read_npz(path: Path) -> Content:
         return Content({name: _found(file[name], _BY_NUMPY) for name in names}, None, list(file.files))
 
 
+_TORCH = {name: np.dtype(kind).name for name, kind in NUMPY.items() if name not in ("i4", "i2", "u4", "u2")}
+
+
 def read_torch(path: Path) -> Content:
     """By torch.load of weights only."""
     import torch
 
-    names = {
-        **{torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"},
-        **{torch.float8_e4m3fn: "f8_e4m3", torch.float8_e5m2: "f8_e5m2", torch.bool: "bool"},
-        **{torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8"},
-        **{torch.uint64: "u64", torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8"},
-        **{torch.complex64: "c64", torch.complex128: "c128"},
-    }
+    names = {getattr(torch, theirs): ours for ours, theirs in _TORCH.items()}
     state = torch.load(path, map_location="cpu", weights_only=True)
     tensors = {}
     for name, value in state.items():
