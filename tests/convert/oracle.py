@@ -113,7 +113,7 @@ def _round(values: Array, dtype: str) -> Array:
             if values.dtype.kind not in "fc":  # a type of ml_dtypes: exact in float32
                 values = values.astype(np.float32)
             return values.astype(kind)
-    return _round_small(values.astype(np.float64), dtype)
+        return _round_small(values.astype(np.float64), dtype)
 
 
 @cache
@@ -122,7 +122,8 @@ def _table(dtype: str) -> tuple[Array, Array, int]:
     kind = np.dtype(NUMPY[dtype])
     code = np.uint8 if kind.itemsize == 1 else np.uint16
     codes = np.arange(1 << (8 * kind.itemsize - 1), dtype=code)
-    values = codes.view(kind).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        values = codes.view(kind).astype(np.float64)
     finite = int(np.argmin(np.isfinite(values)))  # codes of positive numbers are in order
     values = values[:finite]
     step = values[-1] - values[-2]
