@@ -272,7 +272,6 @@ def test_threads_end(tmp_path):
 def test_what_is_made_says_what_it_is_made_of(tmp_path, values):
     """A cast of a transposition of a tensor in Fortran order still touches the entry that holds it."""
     from holdall.casts import cast, transposed
-
     from holdall.dtypes import named
 
     np.savez(tmp_path / "x.npz", w=np.asfortranarray(values["w"]))

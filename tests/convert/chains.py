@@ -169,7 +169,7 @@ def _read_result(dst: Path, target: str, split: bool) -> tuple[list[Path], Conte
     """The files to convert from next, and all that they hold."""
     if not split:
         return [dst], read(dst, target)
-    parts = sorted(dst.iterdir())
+    parts = sorted(dst.glob("*-of-*"))  # an index is not one of them
     content = Content({}, {})
     for part in parts:
         found = read(part, target)

@@ -161,6 +161,7 @@ class Job:
         skeleton, hashes = found
         self.report.changes.append(f"the carried {skeleton.format} original is left out: holdall restore makes it")
         covered = {bond.carried: (row, bond) for row, bond in enumerate(skeleton.bonds) if not bond.plain}
+        alone = [bond.name for bond in skeleton.bonds if not bond.carried]  # without bytes: nothing had to travel
         original = original_of(model) if covered else None
         if original is None:
             return model.replace(metadata=without_own(model.metadata))
@@ -173,6 +174,7 @@ class Job:
             self.proofs.append(_bond_proof(tensor, bond, hashes[DIGEST * row : DIGEST * (row + 1)]))
             true = original[bond.name]
             tensors.append(Tensor(true.name, true.dtype, true.shape, true.payload, true.native))
+        tensors += [original[name] for name in alone]
         return model.replace(tensors=tensors, metadata=without_own(model.metadata))
 
     # -- changes ----------------------------------------------------------------------------------------------------
@@ -246,6 +248,9 @@ class Job:
         self._source = self._source.replace(metadata=self._source.metadata.updated(given))
         losses = [loss for loss in expressed.losses if loss.part != "metadata" or loss.name not in given]
         mine = express_metadata(Metadata(given), self.target, losses, given=True)
+        refused = next((loss for loss in losses if loss.name in given and loss.name not in mine), None)
+        if refused is not None:
+            raise ContentError(f"{self.target.name}: metadata {refused.name!r}: {refused.reason}")
         model = expressed.model.replace(metadata=expressed.model.metadata.updated(dict(mine)))
         return Expressed(model, losses, expressed.forms)
 

@@ -153,9 +153,9 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, bool):
-        return ("bool", value)
-    return repr(value) if isinstance(value, float) else value
+    if isinstance(value, (bool, float)):  # True is not 1, 1.0 is not 1, and every NaN is the same
+        return type(value), repr(value)
+    return value
 
 
 def _same_bytes(a: Payload, b: Payload) -> bool:
