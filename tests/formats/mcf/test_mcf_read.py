@@ -189,3 +189,14 @@ def test_header_bytes_beyond_the_known_ones_are_skipped() -> None:
     struct.pack_into("<I", data, HEADER.offset_of("header_size"), 48)
     with pytest.raises(holdall.FormatError, match="header of 48 bytes"):
         holdall.open(bytes(data))  # the first section now lies in the header
+
+
+def test_a_section_beyond_every_buffer_is_read_whole(tmp_path):
+    """Its pieces come through one buffer: joined as they are, the last would stand in the place of all."""
+    texts = {"first": "a" * (5 << 20), "second": "b" * (5 << 20)}
+    holdall.save(tmp_path / "m.mcf", {"w": np.zeros((4, 4), np.float32)}, metadata=texts)
+    with holdall.open(tmp_path / "m.mcf") as model:
+        assert dict(model.metadata) == texts
+        section = model.native.section("ModelInfo")
+        assert section.data == (tmp_path / "m.mcf").read_bytes()[section.offset : section.offset + section.size]
+    assert holdall.verify(tmp_path / "m.mcf", level="strict").findings == []
