@@ -36,6 +36,7 @@ _NEWYEAR: Final = 0x0021  # 1980-01-01, the first day that a zip knows
 _FULL: Final = 0xFFFFFFFF
 _SMALL: Final = tuned(1 << 16)  # bytes that are summed when planned
 _TINY: Final = tuned(512)  # bytes that are no more than the headers before them, and go along with those
+_LARGE: Final = tuned(1 << 20)  # bytes that are put by themselves
 _TOGETHER: Final = tuned(4096)  # pieces of known bytes that are put at once
 _NARROW, _WIDE = 20, 45  # versions of the zip format, without and with numbers of 64 bits
 
@@ -94,6 +95,9 @@ class ZipPlan:
             for part in entry.parts:
                 if isinstance(part, bytes):
                     known.append(part)
+                    if len(part) > _LARGE:
+                        _put(plan, known)
+                        known = []
                 elif isinstance(part, Held) and part.size <= _TINY:
                     known.append(bytes(part.data))
                 else:
@@ -169,8 +173,12 @@ class ZipPlan:
 
 
 def _put(plan: Plan, known: list[bytes]) -> None:
+    """Put small pieces together, and a last one that is large by itself: joining would copy it."""
+    large = known.pop() if known and len(known[-1]) > _LARGE else b""
     if known:
         plan.put(b"".join(known))
+    if large:
+        plan.put(large)
 
 
 @dataclass(frozen=True, slots=True)

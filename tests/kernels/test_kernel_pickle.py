@@ -53,8 +53,8 @@ def written(count, *, shape=(2, 3), strides=(3, 1), dtype="f32", end=b"."):
     def put(number):
         pickler.tensor(str(number), dtype, shape, strides, 6)
 
-    pickler.container(collections.OrderedDict, {f"w{number}": number for number in range(count)}, put)
-    return pickler.finish()[:-1] + end
+    pickler.container(collections.OrderedDict, ((f"w{number}", number) for number in range(count)), put)
+    return b"".join(pickler.finish())[:-1] + end
 
 
 class _Call:

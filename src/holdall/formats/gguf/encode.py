@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,13 @@ def encode(key: str, value: Any, kind: str) -> bytes:
     try:
         if kind.split(":")[0] not in TAG_OF:
             chosen = infer(value)
-        stored = _encode(value, chosen)
+        name, stored = key.encode(), bytearray()
+        stored += struct.pack("<Q", len(name)) + name + struct.pack("<I", TAG_OF[chosen.split(":")[0]])
+        for piece in _encode(value, chosen):
+            stored += piece
     except _UNFIT as error:
         raise ContentError(f"gguf: metadata {key!r}: {error}") from None
-    name = key.encode()
-    return struct.pack("<Q", len(name)) + name + struct.pack("<I", TAG_OF[chosen.split(":")[0]]) + stored
+    return bytes(stored)
 
 
 def key_breach(key: str) -> str | None:
@@ -47,7 +49,8 @@ def key_breach(key: str) -> str | None:
 def entry_breach(key: str, value: Any) -> str | None:
     """Why a plain value cannot be stored under ``key``; None when it can."""
     try:
-        _encode(value, infer(value))
+        for _ in _encode(value, infer(value)):  # made and dropped piece by piece: a vocabulary has many megabytes
+            pass
     except _UNFIT as error:
         return str(error)
     return key_breach(key)
@@ -126,14 +129,18 @@ def _described(value: Any) -> str:
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _encode(value: Any, kind: str) -> bytes:
+def _encode(value: Any, kind: str) -> Iterator[bytes]:
+    """The value as it is stored, in pieces."""
     head, _, rest = kind.partition(":")
     if head == "array":
-        return _encode_array(value, rest)
-    if rest:
+        yield from _encode_array(value, rest)
+    elif rest:
         raise ContentError(f"there is no kind {kind!r}")
-    if head == "string":
-        return _encode_text(value)
+    else:
+        yield _encode_text(value) if head == "string" else _encode_number(value, head)
+
+
+def _encode_number(value: Any, head: str) -> bytes:
     stored = KINDS[TAG_OF[head]]
     if isinstance(value, np.generic) and value.dtype == _numpy_type(head):
         return value.tobytes()  # bit for bit, NaN too
@@ -161,22 +168,25 @@ def _encode_text(value: Any) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def _encode_array(value: Any, kind: str) -> bytes:
+def _encode_array(value: Any, kind: str) -> Iterator[bytes]:
     if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, np.ndarray)):
         raise ContentError(f"{value!r} is not an array")
-    head = struct.pack("<IQ", _tag(kind), len(value))
+    yield struct.pack("<IQ", _tag(kind), len(value))
     if kind == "string":
-        return head + b"".join(map(_encode_text, value))
+        yield from map(_encode_text, value)
+        return
     if kind.partition(":")[0] == "array":
         inner = kind.partition(":")[2]
-        return head + b"".join(_encode_array(item, inner or _inner_kind(item)) for item in value)
+        for item in value:
+            yield from _encode_array(item, inner or _inner_kind(item))
+        return
     array = np.asarray(value)
     target = _numpy_type(kind)
     if array.ndim != 1:
         raise ContentError(f"an array of {array.ndim} dimensions is not one of {kind}")
     if array.dtype != target and array.size:
         _fits(array, kind, target)
-    return head + array.astype(target).tobytes()
+    yield array.astype(target).tobytes()
 
 
 def _inner_kind(item: Any) -> str:

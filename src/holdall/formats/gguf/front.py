@@ -25,7 +25,7 @@ class Front:
         self.source = source
         self.check = check
         self.size = source.size
-        self.data = b""
+        self.data = bytearray()
 
     def reach(self, end: int, at: int, what: str) -> None:
         """Have the bytes up to ``end``; ``what`` begins at byte ``at`` and is refused when the file is shorter."""
@@ -36,7 +36,10 @@ class Front:
         self.check.limit("index_bytes", end, at, "gguf: bytes of header")
         held = len(self.data)
         wanted = min(self.size, max(end, min(max(_FIRST, _GROWTH * held), self.check.limits.index_bytes)))
-        self.data += self.source.read(held, wanted - held)
+        grown = bytearray(wanted)  # read in place: a vocabulary of many megabytes is in memory once
+        grown[:held] = self.data
+        self.source.read_into(held, memoryview(grown)[held:])
+        self.data = grown
 
     def scan(self, layout: Layout, start: int, count: int, what: str, longest: int) -> Columns:
         """``count`` entries from ``start`` on, reading as far as they go.

@@ -82,7 +82,7 @@ class Part:
 
     source: Source
     version: int
-    data: bytes
+    data: bytearray
     located: dict[str, Located]
     known: dict[str, Any]
     alignment: int
@@ -97,6 +97,13 @@ class Part:
                 held = self.known[key] if key in self.known else decode(value, self.data, key, check)
                 found.append(Entry(key, held, value.kind))
         return found
+
+    def prove(self, check: Check) -> None:
+        """Decode what is decoded only when asked for, one entry at a time, to see whether it can be."""
+        for key, value in self.located.items():
+            if key not in self.known:
+                with check.scope():
+                    decode(value, self.data, key, check)
 
 
 def read_part(source: Source, check: Check, ledger: Ledger) -> Part:

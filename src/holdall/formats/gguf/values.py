@@ -145,7 +145,7 @@ def _locate_array(front: Front, at: int, key: str, check: Check, depth: int) -> 
 # -- decoding ---------------------------------------------------------------------------------------------------------
 
 
-def decode(located: Located, data: bytes, key: str, check: Check) -> Any:
+def decode(located: Located, data: bytearray, key: str, check: Check) -> Any:
     """The value that was located in ``data``, the front of the file: numbers as arrays, strings as lists."""
     match located:
         case Scalar():
@@ -170,7 +170,7 @@ def decode(located: Located, data: bytes, key: str, check: Check) -> Any:
             return [decode(item, data, key, check) for item in items]
 
 
-def _decode_scalar(located: Scalar, data: bytes, key: str, check: Check) -> Any:
+def _decode_scalar(located: Scalar, data: bytearray, key: str, check: Check) -> Any:
     kind = KINDS[located.tag]
     if kind.name == "bool":
         _check_bools(np.frombuffer(data, np.uint8, 1, located.at), located.at, key, check)

@@ -50,7 +50,8 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         at += tensor.nbytes + -tensor.nbytes % alignment
     out = Plan()
     out.put(HEADER.pack(magic=MAGIC, version=VERSION, n_tensors=len(tensors), n_kv=len(entries)))
-    out.put(b"".join(encode(entry.key, entry.value, entry.kind) for entry in entries))
+    for entry in entries:  # each apart: a vocabulary of many megabytes is not copied once more
+        out.put(encode(entry.key, entry.value, entry.kind))
     out.put(
         build(
             TENSOR,

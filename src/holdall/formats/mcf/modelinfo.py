@@ -107,7 +107,8 @@ class ModelInfo:
         out[: MODELINFO.size] = MODELINFO.pack(
             **head, **numbers, **floats, **places, kv_count=len(self.extras), kv_off=len(out)
         )
-        return bytes(out + table)
+        out += table
+        return bytes(out)
 
 
 def _fixed(name: str) -> bool:

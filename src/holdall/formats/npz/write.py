@@ -30,7 +30,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
     if model.metadata.entries:
         document = metadata.encode(model.metadata.entries)
         front = header.encode("u8", (len(document),))
-        archive.add(METADATA + SUFFIX, front + document, pending=model.metadata.pending)
+        archive.add(METADATA + SUFFIX, front, document, pending=model.metadata.pending)
     seen: set[str] = set()
     fronts: dict[tuple[Stored, tuple[int, ...], int], bytes] = {}  # many tensors have the type and shape of others
     for tensor in model.tensors:

@@ -60,11 +60,13 @@ def plan_file(tensors: Iterable[Tensor], entries: Sequence[Entry], options: Mapp
         header[tensor.name] = _Entry(_word(tensor), tensor.shape, (at, at + size))
         at += size
     text = msgspec.json.encode(header)
-    text += b" " * (-(HEADER.size + len(text)) % align)
-    if len(text) > CAP:
-        raise ContentError(f"safetensors: a header of {len(text)} bytes is above the {CAP} that readers open")
+    padding = b" " * (-(HEADER.size + len(text)) % align)
+    length = len(text) + len(padding)
+    if length > CAP:
+        raise ContentError(f"safetensors: a header of {length} bytes is above the {CAP} that readers open")
     out = Plan()
-    out.put(HEADER.pack(length=len(text)) + text)
+    for piece in filter(None, (HEADER.pack(length=length), text, padding)):  # not joined: may be large
+        out.put(piece)
     out.streams((tensor.payload for tensor in chosen if tensor.payload is not None), align=1)
     return out
 

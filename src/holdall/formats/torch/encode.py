@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
 from typing import Any
 
 from holdall.formats.torch.content import Device, Global, Ordered, Size
@@ -11,6 +12,7 @@ from holdall.formats.torch.layout import STORAGE_OF, TYPE_OF
 
 __all__ = ["Pickler", "breach"]
 
+_PIECE = 1 << 21  # bytes at which a piece of the pickle is set aside
 _BATCH = 1000  # items that wait on a reader's stack at a time
 _LONG = 64  # bytes of an integer
 _KEY = 1 << 60
@@ -21,14 +23,15 @@ class Pickler:
     """Appends opcodes; globals and the words that every tensor repeats are written once and remembered."""
 
     def __init__(self) -> None:
+        self._pieces: list[bytes] = []  # before _out: a vocabulary of many megabytes is not copied at the end
         self._out = bytearray(b"\x80\x02")
         self._memo: dict[str, int] = {}
         self._tensors: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}  # what stands before and after the key
 
-    def finish(self) -> bytes:
-        """The whole pickle."""
+    def finish(self) -> list[bytes]:
+        """The whole pickle, in pieces."""
         self._out += b"."
-        return bytes(self._out)
+        return [*self._pieces, bytes(self._out)]
 
     def build(self, state: Mapping[str, Any]) -> None:
         """Attributes of the object that was written last."""
@@ -91,35 +94,39 @@ class Pickler:
                 self._global("_codecs", "encode")
                 out += _text(value.decode("latin-1")) + _text("latin1") + b"\x86R"
             case Ordered():
-                self.container(Ordered, value, self.value)
+                self.container(Ordered, value.items(), self.value)
                 if value.attributes:
                     self.build(value.attributes)
             case list() | tuple():
-                kind = list if isinstance(value, list) else tuple
-                self.container(kind, dict(enumerate(value)), self.value)
+                self.container(list if isinstance(value, list) else tuple, enumerate(value), self.value)
             case _:
-                self.container(dict, value, self.value)
+                self.container(dict, value.items(), self.value)
 
-    def container(self, kind: type, items: Mapping[Any, Any], put: Callable[[Any], None]) -> None:
-        """A list, tuple, dict or else an OrderedDict with ``items``; ``put`` writes each of them."""
+    def container(self, kind: type, pairs: Iterable[tuple[Any, Any]], put: Callable[[Any], None]) -> None:
+        """A list, tuple, dict or else an OrderedDict with keys and items; ``put`` writes each of the items."""
+        rest = iter(pairs)
+        batch = list(islice(rest, _BATCH))
         if kind is tuple:
-            self._out += b"(" if items else b")"
-            for item in items.values():
+            self._out += b"(" if batch else b")"
+            for _, item in chain(batch, rest):
                 put(item)
-            self._out += b"t" if items else b""
+            self._out += b"t" if batch else b""
             return
         if kind is list or kind is dict:
             self._out += b"]" if kind is list else b"}"
         else:
             self._begin_ordered()
-        pairs = list(items.items())
-        for start in range(0, len(pairs), _BATCH):
+        while batch:
             self._out += b"("
-            for key, item in pairs[start : start + _BATCH]:
+            for key, item in batch:
                 if kind is not list:
                     self.value(key)
                 put(item)
             self._out += b"e" if kind is list else b"u"
+            batch = list(islice(rest, _BATCH))
+            if len(self._out) > _PIECE:
+                self._pieces.append(bytes(self._out))
+                self._out.clear()
 
     def _begin_ordered(self) -> None:
         self._global("collections", "OrderedDict")

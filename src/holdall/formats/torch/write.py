@@ -44,7 +44,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan:
         raise ContentError("torch: two tensors have the same name")
     content, notes = _content(tensors, model)
     archive = ZipPlan(ALIGN)
-    archive.add(f"{ROOT}/data.pkl", _pickle(content, tensors, keys, strides), pending=model.metadata.pending)
+    archive.add(f"{ROOT}/data.pkl", *_pickle(content, tensors, keys, strides), pending=model.metadata.pending)
     archive.add(f"{ROOT}/byteorder", b"little")
     for number, payload in enumerate(payloads):
         archive.add(f"{ROOT}/data/{number}", payload)
@@ -85,7 +85,7 @@ def _attributes(model: Model) -> dict[str, Any]:
 
 def _pickle(
     content: Any, tensors: list[Tensor], keys: list[int], strides: Mapping[tuple[Any, ...], tuple[int, ...]]
-) -> bytes:
+) -> list[bytes]:
     pickler = Pickler()
 
     def put(item: Any) -> None:
@@ -95,7 +95,7 @@ def _pickle(
             elements = tensor.count if dtype not in _UNTYPED else tensor.nbytes
             pickler.tensor(str(keys[item.number]), dtype, tensor.shape, strides[_form(tensor)], elements)
         elif isinstance(item, Branch):
-            pickler.container(item.kind, item.items, put)
+            pickler.container(item.kind, item.items.items(), put)
             if item.attributes:
                 pickler.build(item.attributes)
         else:
