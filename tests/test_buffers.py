@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from holdall.planned import PlannedSource
 
 import holdall
 from holdall import hashing
@@ -23,8 +22,10 @@ from holdall.formats.hf.assets import Member
 from holdall.formats.onnx.values import Numbers
 from holdall.formats.onnx.wire import varint
 from holdall.ledger import Ledger
+from holdall.operations.convert.bound import SkeletonSource
+from holdall.operations.convert.skeleton import Member
 from holdall.payload import Held, Made, Payload, Range
-from holdall.plan import Plan, Tap
+from holdall.plan import Tap
 from holdall.source import CHUNK, BytesSource, FileSource, FolderSource, Source
 from holdall.source.buffers import Buffers, regroup
 from holdall.source.deferred import DeferredSource
@@ -114,10 +115,7 @@ def sources(folder: Path) -> Iterator[Source]:
     yield CutSource(FileSource(path), len(DATA))
     yield RecordingSource(FileSource(path))
     yield Fetched(FileSource(path), [(5, lambda: memoryview(DATA)[5 : CHUNK + 99])])
-    plan = Plan()
-    plan.put(DATA[:77])
-    plan.stream(Held(DATA[77:]))
-    yield PlannedSource(plan)
+    yield SkeletonSource("x", Member("", len(DATA), ((77, len(DATA) - 77, 0),), DATA[:77]), [Held(DATA[77:])])
 
 
 @pytest.mark.parametrize("chunk", [4001, CHUNK])

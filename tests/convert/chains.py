@@ -241,7 +241,7 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
         assert digest(dst) == state.sha256, "a plain copy has other bytes"
         return replace(state, paths=[dst])
     original = state.original or state
-    covered, gone = set(state.covered), set()
+    covered = set(state.covered)
     for name, truth in state.tensors.items():
         if name in covered:
             continue
@@ -252,9 +252,7 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
             assert wrong is None, f"tensor {name!r}: {wrong}"
             continue
         covered.add(name)
-        if fate == {"carried"}:
-            gone.add(name)
-        elif fate == {"opaque"} and truth.dtype not in ("i4", "i2", "u4", "u2") and not truth.encoded:
+        if fate == {"opaque"} and truth.dtype not in ("i4", "i2", "u4", "u2") and not truth.encoded:
             dtype, _, bits = content.tensors[name]
             assert dtype[0] in "iu" and bits.startswith(bits_of(truth.values)), f"tensor {name!r} has lost its bytes"
     again = dst.parent / f"again{SUFFIX[original.format]}"
@@ -262,8 +260,8 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
     assert digest(again) == original.sha256, "the restored file is not the original"
     shutil.rmtree(again) if again.is_dir() else again.unlink()
     metadata, assets = check_claims(_without_carried(report), state.metadata, state.assets, {}, dst, content)
-    tensors = {name: truth for name, truth in state.tensors.items() if name not in gone}
-    return State([dst], target, tensors, metadata, assets, digest(dst), original, frozenset(covered - gone))
+    # Those that only the skeleton has, without bytes, come back with the next conversion.
+    return State([dst], target, state.tensors, metadata, assets, digest(dst), original, frozenset(covered))
 
 
 def _without_carried(report: ConversionReport) -> ConversionReport:

@@ -28,7 +28,7 @@ def cli(monkeypatch):
 @pytest.fixture
 def file(tmp_path):
     holdall.save(tmp_path / "folder", folder_model(), format="hf", fsync=False)
-    holdall.convert(tmp_path / "folder", tmp_path / "model.oinf", fsync=False)
+    holdall.convert(tmp_path / "folder", tmp_path / "model.oinf", carry=True, fsync=False)
     return tmp_path / "model.oinf"
 
 

@@ -95,7 +95,7 @@ def folder(tmp_path):
 def test_the_container_knows_all(folder, tmp_path, suffix):
     path = tmp_path / f"model.{suffix}"
     words = {token: id for id, token in enumerate(VOCAB)}  # MCF takes no vocab.txt along
-    holdall.convert(folder(**{"tokenizer.json": {"model": {"vocab": words}}}), path, fsync=False)
+    holdall.convert(folder(**{"tokenizer.json": {"model": {"vocab": words}}}), path, carry=True, fsync=False)
     for options in ({}, {"mmap": False}):
         with holdall.open(path, **options) as model:
             close(Embedder(model).embed(TEXTS), expected())

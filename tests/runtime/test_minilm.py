@@ -34,7 +34,7 @@ def container(request, folder, tmp_path_factory):
     if request.param == "folder":
         return folder
     path = tmp_path_factory.mktemp("minilm") / f"model.{request.param}"
-    holdall.convert(folder, path, fsync=False)
+    holdall.convert(folder, path, carry=True, fsync=False)
     return path
 
 

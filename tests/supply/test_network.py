@@ -17,6 +17,7 @@ LINES = {
     "explain": ["explain PATH"],
     "extract": ["extract PATH layers.0.weight -o OUT/w.npy", "extract PATH --all OUT/all"],
     "convert": ["convert PATH OUT/copy.safetensors", "convert OUT/copy.safetensors OUT/back.oinf --cast bf16"],
+    "restore": ["convert PATH OUT/carrier.gguf --carry", "restore OUT/carrier.gguf OUT/again.oinf"],
     "quantize": ["quantize PATH OUT/small.mcf --method q8 --report OUT/report.html"],
     "diff": ["diff PATH OUT/copy.safetensors --report OUT/diff.html"],
     "edit": ["edit OUT/copy.safetensors --set a=b"],
@@ -54,6 +55,7 @@ with holdall.open(path) as model:
     fronts.save_file({t.name: t.numpy() for t in model.tensors}, out + "/front.safetensors")
 holdall.verify(path), holdall.formats()
 holdall.convert(path, out + "/api.npz")
+holdall.convert(path, out + "/carrier.gguf", carry=True), holdall.restore(out + "/carrier.gguf", out + "/again.oinf")
 holdall.diff(path, out + "/api.npz")
 holdall.edit(out + "/api.npz", set={"a": "b"}, dry_run=True)
 fronts.load_file(path), fronts.load(open(out + "/front.safetensors", "rb").read())

@@ -105,12 +105,14 @@ def write_folder(
 
 
 def _ask(approve: Approve | None, part: Path, results: Results, name: str | os.PathLike[str]) -> None:
-    """Show what was written to ``approve``; errors speak of the name that people know."""
+    """Show what was written to ``approve``; an error of reading it back speaks of the name that people know."""
     if approve is None:
         return
     try:
         approve(part, results)
     except OSError as error:
+        if error.filename is None or not os.fspath(error.filename).startswith(os.fspath(part)):
+            raise  # a source could not be read
         raise blamed(error, name) from error
 
 
