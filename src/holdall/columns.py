@@ -1,8 +1,9 @@
-"""Ragged columns: what a scan leaves of arrays inside table entries, such as the dims of each tensor."""
+"""Columns of an index: ragged ones, such as the dims of each tensor, and which rows a range of the file holds."""
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdall.layout import Buffer
 
-__all__ = ["Shapes", "furthest", "product"]
+__all__ = ["Places", "Shapes", "furthest", "product"]
 
 _CODE = {4: "I", 8: "Q"}
 _BLOCK = tuned(1 << 14)  # rows that are multiplied at a time, so that the temporaries stay in the cache
@@ -115,3 +116,36 @@ def product(dims: Sequence[int]) -> int:
         if count >= 1 << 128:
             break
     return count
+
+
+class Places:
+    """Which rows have bytes in a range of a file; ``stored`` says which have any.
+
+    >>> places = Places(np.array([8, 0], np.uint64), np.array([4, 8], np.uint64))
+    >>> places.rows(7, 9), places.rows(8, 9), places.first(0, 99, 1)
+    ([1, 0], [0], (2, [1]))
+    """
+
+    def __init__(
+        self, offsets: NDArray[np.uint64], sizes: NDArray[np.uint64], stored: NDArray[np.bool_] | None = None
+    ) -> None:
+        used = (sizes > 0 if stored is None else (sizes > 0) & stored).nonzero()[0]
+        order = used[np.argsort(offsets[used], kind="stable")]
+        ends = offsets[order] + sizes[order]
+        self._rows: list[int] = order.tolist()
+        self._starts: list[int] = offsets[order].tolist()
+        self._ends: list[int] = ends.tolist()
+        self._reached: list[int] = np.maximum.accumulate(ends).tolist()  # where all up to it have ended
+
+    def rows(self, start: int, stop: int, most: int | None = None) -> list[int]:
+        """The rows in file order; only of the ``most`` last to begin, where that is given."""
+        around = self._around(start, stop)
+        return [self._rows[at] for at in (around if most is None else around[-most:]) if self._ends[at] > start]
+
+    def first(self, start: int, stop: int, count: int) -> tuple[int, list[int]]:
+        """How many rows there are, and the first ``count``; among overlapping rows also some that end before."""
+        around = self._around(start, stop)
+        return len(around), [self._rows[at] for at in around[:count]]
+
+    def _around(self, start: int, stop: int) -> range:
+        return range(bisect_right(self._reached, start), bisect_left(self._starts, stop))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from holdall.columns import Places
     from holdall.ledger import Ledger
     from holdall.limits import Limits
     from holdall.source import Source
@@ -163,33 +163,19 @@ class ColumnTable(TensorTable):
 
     def rows_between(self, start: int, stop: int, most: int | None = None) -> list[int]:
         """The rows of tensors that have bytes in a range of the file, by their place; of the ``most`` last to begin."""
-        rows, _, ends, _ = self._by_place
-        places = self._places_between(start, stop)
-        return [rows[place] for place in (places if most is None else places[-most:]) if ends[place] > start]
+        return self._places.rows(start, stop, most)
 
     def names_between(self, start: int, stop: int) -> str:
         """The tensors that have bytes in a range of the file, for a message."""
-        rows, places = self._by_place[0], self._places_between(start, stop)
-        shown = ", ".join(repr(self.names[rows[place]]) for place in places[:_NAMED]) or "no tensor"
-        return shown if len(places) <= _NAMED else f"{shown} and {len(places) - _NAMED} more tensors"
-
-    def _places_between(self, start: int, stop: int) -> range:
-        """Where in file order the tensors around a range are; with overlaps also some that end before it."""
-        _, starts, _, reached = self._by_place
-        return range(bisect_right(reached, start), bisect_left(starts, stop))
+        count, rows = self._places.first(start, stop, _NAMED)
+        shown = ", ".join(repr(self.names[row]) for row in rows) or "no tensor"
+        return shown if count <= _NAMED else f"{shown} and {count - _NAMED} more tensors"
 
     @cached_property
-    def _by_place(self) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Rows that have bytes, in file order; where each begins and ends; and where all up to it have ended."""
-        import numpy as np
+    def _places(self) -> Places:
+        from holdall.columns import Places
 
-        offsets, sizes = self.extents
-        used = ((sizes > 0) & (True if self._stored is None else self._stored)).nonzero()[0]
-        order = used[np.argsort(offsets[used], kind="stable")]
-        ends = offsets[order] + sizes[order]
-        columns = order, offsets[order], ends, np.maximum.accumulate(ends)
-        rows, starts, stops, reached = (column.tolist() for column in columns)
-        return rows, starts, stops, reached
+        return Places(*self.extents, self._stored)
 
     def _elements(self, rows: NDArray[np.intp]) -> int:
         from math import prod
