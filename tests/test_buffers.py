@@ -22,8 +22,8 @@ from holdall.formats.hf.assets import Member
 from holdall.formats.onnx.values import Numbers
 from holdall.formats.onnx.wire import varint
 from holdall.ledger import Ledger
+from holdall.operations.convert import skeleton
 from holdall.operations.convert.bound import SkeletonSource
-from holdall.operations.convert.skeleton import Member
 from holdall.payload import Held, Made, Payload, Range
 from holdall.plan import Tap
 from holdall.source import CHUNK, BytesSource, FileSource, FolderSource, Source
@@ -115,7 +115,7 @@ def sources(folder: Path) -> Iterator[Source]:
     yield CutSource(FileSource(path), len(DATA))
     yield RecordingSource(FileSource(path))
     yield Fetched(FileSource(path), [(5, lambda: memoryview(DATA)[5 : CHUNK + 99])])
-    yield SkeletonSource("x", Member("", len(DATA), ((77, len(DATA) - 77, 0),), DATA[:77]), [Held(DATA[77:])])
+    yield SkeletonSource("x", skeleton.Member("", len(DATA), ((77, len(DATA) - 77, 0),), DATA[:77]), [Held(DATA[77:])])
 
 
 @pytest.mark.parametrize("chunk", [4001, CHUNK])

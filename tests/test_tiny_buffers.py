@@ -11,20 +11,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-CHOSEN = "zoo_model or good_files or unowned or test_transform or (test_convert and not ctrl_c)"
-SAMPLE = ["tests/contract/test_formats.py", "tests/test_convert.py", "tests/test_transform.py", "-k", CHOSEN]
+CHOSEN = "zoo_model or good_files or unowned or test_changes or (test_convert and not ctrl_c)"
+SAMPLE = [
+    "tests/contract/test_formats.py", "tests/convert/test_convert.py", "tests/convert/test_changes.py", "-k", CHOSEN,
+]  # fmt: skip
 WHOLE = [
     "tests/contract", "tests/formats", "tests/documents", "tests/quant/test_quant_golden.py", "tests/kernels",
     "tests/sink/test_plans.py",
-    "tests/remote/test_small.py", "tests/test_convert.py", "tests/test_diff.py", "tests/test_edit.py",
+    "tests/remote/test_small.py", "tests/convert/test_convert.py", "tests/convert/test_carry.py",
+    "tests/test_diff.py", "tests/test_edit.py",
     "tests/test_explain.py", "tests/test_extract.py", "tests/test_ggml.py", "tests/test_identity.py",
-    "tests/test_inplace.py", "tests/test_layout.py", "tests/test_skeleton.py", "tests/test_slicing.py",
-    "tests/test_stats.py", "tests/test_transform.py", "tests/test_vocab.py", "tests/test_zipfiles.py",
+    "tests/convert/test_overwrite.py", "tests/test_layout.py", "tests/convert/test_skeleton.py",
+    "tests/test_slicing.py",
+    "tests/test_stats.py", "tests/convert/test_changes.py", "tests/test_vocab.py", "tests/test_zipfiles.py",
 ]  # fmt: skip
 # A message with the range of a block of values, and files of many megabytes: 24 bytes at a time they take too long.
 LEFT_OUT = [
-    "tests/test_transform.py::test_a_cast_to_integers_refuses_what_would_change",
-    "tests/test_convert.py::test_ctrl_c_leaves_nothing_behind",
+    "tests/convert/test_changes.py::test_a_cast_to_integers_refuses_what_would_change",
+    "tests/convert/test_convert.py::test_ctrl_c_leaves_nothing_behind",
     "tests/test_extract.py::test_memory_does_not_grow_with_the_tensor",
     "tests/formats/embd/test_embd_minilm.py",
 ]

@@ -281,8 +281,8 @@ def test_opaque_tensors_get_their_type_back_at_the_next_hop(rich: Path, tmp_path
         assert model["q"].numpy().tolist() == list(range(-4, 5))
         assert np.array_equal(model["large"].numpy(), LARGE)
     assert report.checked
-    ways = r"Ways out with holdall convert: --cast large=i16, --exclude, --carry"
-    with pytest.raises(ContentError, match=rf"gguf cannot hold 3 tensors: .*'q' i4\[9\] \(no i4\). {ways}"):
+    ways = r".* Ways out with holdall convert: --cast large=i16, --exclude, --carry"
+    with pytest.raises(ContentError, match=rf"gguf cannot hold 3 tensors: .*'q' i4\[9\] \(no i4\){ways}"):
         holdall.convert(tmp_path / "b.gguf", tmp_path / "d.gguf")
 
 

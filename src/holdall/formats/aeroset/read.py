@@ -41,12 +41,20 @@ class AerosetNative:
     index: Model | None
 
     def proofs(self, spans: Iterable[Span]) -> Iterator[Proof]:
-        """What the parts state of their own bytes."""
+        """What the set states of its parts where most of one is read, else what the part states of its own bytes.
+
+        Only the former notices a part that was replaced by another one. A remote part is not fetched whole for it.
+        """
         for source, own in groupby(spans, key=lambda span: span[0]):
             part = next((part for part in self.parts if part.source.stands_for(source)), None)
-            native = None if part is None or part.known is None else part.known.native
-            if part is not None and isinstance(native, AeroNative):
-                yield from native.stated.proofs((part.source, start, stop) for _, start, stop in own)
+            if part is None:
+                continue
+            ranges = [(start, stop) for _, start, stop in own]
+            native = None if part.known is None else part.known.native
+            if not source.far and 2 * sum(stop - start for start, stop in ranges) >= part.member.size:
+                yield part.proof()
+            elif isinstance(native, AeroNative):
+                yield from native.stated.proofs((part.source, start, stop) for start, stop in ranges)
 
 
 class Unreadable(Payload):
@@ -73,6 +81,14 @@ class Part:
         self._model: Model | None = None
         self._refused: FormatError | None = None  # what is wrong with it, so that a bad part is read once
         self._lock = Lock()
+
+    def proof(self) -> Proof:
+        """What the document of the set states of all of it."""
+        member = self.member
+        return Proof(
+            self.source, 0, member.size, "sha256", bytes.fromhex(member.sha256), rules.HASH.id,
+            f"aeroset: {member.path!r}", stated="the document of the set", wide=True,
+        )  # fmt: skip
 
     @cached_property
     def _places(self) -> dict[int, int]:

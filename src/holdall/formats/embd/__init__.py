@@ -36,13 +36,9 @@ def _refuses_name(name: str) -> str | None:
 
 
 def _refuses_metadata(key: str, value: Any) -> str | None:
-    from holdall.errors import ContentError
-    from holdall.formats.embd.write import text_of
-
-    try:
-        return _refuses_text("the key", key) or _refuses_text("the value", text_of(value))
-    except ContentError as error:
-        return str(error)
+    if not isinstance(value, str):
+        return f"values are text, not {type(value).__name__}"
+    return _refuses_text("the key", key) or _refuses_text("the value", value)
 
 
 class Embd(Format):

@@ -330,9 +330,10 @@ class Job:
             if changed and self.wishes.carry:
                 raise ContentError(f"the writer's options change what is to be carried: {changed[0]}")
             report.dropped += changed
+            if self._carries_source:  # which has everything: what the target expresses in its own terms is for others
+                return
             found = compare_content(source, written, self._planned)
-        tensors = [loss for loss in self._planned if loss.part == "tensor"]
-        report.losses = tensors + (list(map(_carry, found)) if self._carries_source else found)
+        report.losses = [loss for loss in self._planned if loss.part == "tensor"] + found
 
     def _count(self, model: Model) -> None:
         self.report.tensors, self.report.nbytes = len(model), model.nbytes
