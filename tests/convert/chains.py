@@ -18,9 +18,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,11 @@ from holdall import ConversionReport, HoldallError
 from tests.convert.claims import check_claims, check_lossless, check_own_keys, check_quantized, digest
 from tests.convert.models import SUFFIX, random_metadata, random_model, write_first
 from tests.convert.oracle import Stop, Truth, bits_of, compare
+from tests.convert.outcome import Outcome, Summary
 from tests.convert.readers import Content, read, read_by_holdall
 from tests.convert.steps import Step, apply_changes, choose_step
 
-__all__ = ["Outcome", "Summary", "run_chain"]
+__all__ = ["run_chain", "run_in"]
 
 _STEPS = 4
 
@@ -57,20 +57,6 @@ class State:
     @property
     def source(self) -> Path | list[Path]:
         return self.paths[0] if len(self.paths) == 1 else self.paths
-
-
-@dataclass
-class Outcome:
-    """What became of a chain. ``failure`` says what is wrong; None when all is right."""
-
-    seed: int
-    start: str = ""
-    steps: list[Step] = field(default_factory=list)
-    failure: str | None = None
-
-    def __str__(self) -> str:
-        lines = [f"seed {self.seed}: {self.start}", *(f"  {step}" for step in self.steps)]
-        return "\n".join([*lines, *([self.failure] if self.failure else [])])
 
 
 def run_chain(seed: int, folder: Path) -> Outcome:
@@ -126,6 +112,7 @@ def _take(step: Step, state: State, dst: Path) -> State:
     except Stop:
         expected, must_stop = {}, True
     before = [digest(path) for path in state.paths]
+    dry = _try_dry(step, state, dst) if step.dry else None
     try:
         report = holdall.convert(state.source, dst, format=step.target, fsync=False, **step.options)
     except HoldallError as error:
@@ -136,9 +123,22 @@ def _take(step: Step, state: State, dst: Path) -> State:
     assert not must_stop, "the conversion should have stopped"
     assert [digest(path) for path in state.paths] == before, "the source has changed"
     assert report.written and report.target_format == step.target
+    assert dry is None or (dry.tensors, dry.nbytes) == (report.tensors, report.nbytes), "the dry run said otherwise"
+    assert dry is None or dry.size in (None, report.size), f"the dry run said {dry.size} bytes, not {report.size}"
     if "carry" in step.kinds:
         return _check_carrier(state, report, dst)
     return _check_step(step, state, expected, report, dst)
+
+
+def _try_dry(step: Step, state: State, dst: Path) -> ConversionReport | None:
+    """What a dry run says; None where it stops already."""
+    try:
+        report = holdall.convert(state.source, dst, format=step.target, dry_run=True, **step.options)
+    except HoldallError:
+        report = None
+    assert not dst.exists(), "a dry run wrote something"
+    assert report is None or (report.lossless is None and not report.written)
+    return report
 
 
 def _check_step(
@@ -259,9 +259,30 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
     assert holdall.restore(dst, again, fsync=False).restored == "bytes"
     assert digest(again) == original.sha256, "the restored file is not the original"
     shutil.rmtree(again) if again.is_dir() else again.unlink()
+    if target == "safetensors":
+        _check_damaged(dst, content, again)
     metadata, assets = check_claims(_without_carried(report), state.metadata, state.assets, {}, dst, content)
     # Those that only the skeleton has, without bytes, come back with the next conversion.
     return State([dst], target, state.tensors, metadata, assets, digest(dst), original, frozenset(covered))
+
+
+def _check_damaged(dst: Path, content: Content, again: Path) -> None:
+    """A carrier with one other bit in its last tensor gives nothing."""
+    if not any(bits for _, _, bits in content.tensors.values()):
+        return
+    data = bytearray(dst.read_bytes())
+    data[-1] ^= 1
+    damaged = dst.parent / "damaged.safetensors"
+    damaged.write_bytes(data)
+    try:
+        holdall.restore(damaged, again, fsync=False)
+    except holdall.ContentError as error:
+        assert "tensors were changed" in str(error)
+    else:
+        raise AssertionError("a changed tensor was restored as the original")
+    finally:
+        damaged.unlink()
+    assert not again.exists()
 
 
 def _without_carried(report: ConversionReport) -> ConversionReport:
@@ -290,45 +311,6 @@ def _restore(step: Step, state: State, dst: Path) -> State:
 
 
 # -- campaigns --------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Summary:
-    """Chains added up."""
-
-    chains: int = 0
-    done: Counter[str] = field(default_factory=Counter)
-    stopped: Counter[str] = field(default_factory=Counter)
-    targets: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    failures: list[Outcome] = field(default_factory=list)
-    steps: int = 0
-    succeeded: int = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one chain."""
-        self.chains += 1
-        if outcome.failure is not None:
-            self.failures.append(outcome)
-        for step in outcome.steps:
-            self.steps += 1
-            good = step.outcome == "ok"
-            self.succeeded += good
-            self.targets[f"{step.target} {'ok' if good else 'stop'}"] += 1
-            for kind in set(step.kinds):
-                (self.done if good else self.stopped)[kind] += 1
-            if not good:
-                self.reasons[re.sub(r"'[^']*'|\"[^\"]*\"|[0-9]+", "_", step.outcome)[:110]] += 1
-
-    def __str__(self) -> str:
-        share = 100 * self.succeeded / max(1, self.steps)
-        lines = [f"{self.chains} chains, {self.steps} steps, {share:.0f} % succeeded, {len(self.failures)} failures"]
-        kinds = sorted(self.done | self.stopped)
-        lines += [f"  {kind:21} {self.done[kind]:6} succeeded {self.stopped[kind]:6} stopped" for kind in kinds]
-        for target in sorted(SUFFIX):
-            good, bad = self.targets[f"{target} ok"], self.targets[f"{target} stop"]
-            lines.append(f"  into {target:16} {good:6} succeeded {bad:6} stopped")
-        return "\n".join(lines)
 
 
 def run_in(scratch: Path, seed: int) -> Outcome:

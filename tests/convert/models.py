@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zipfile
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def random_metadata(rng: random.Random, most: int = 4) -> dict[str, Any]:
 
 
 def write_first(
-    rng: random.Random, path: Path, format: str, tensors: Mapping[str, Truth], metadata: dict[str, Any]
+    rng: random.Random, path: Path, format: str, tensors: dict[str, Truth], metadata: dict[str, Any]
 ) -> dict[str, bytes]:
     """The first file of a chain; gives the assets that it has."""
     native = _NATIVE.get(format)
@@ -182,7 +183,47 @@ def _save_npz(rng: random.Random, path: Path, tensors: Mapping[str, Truth]) -> N
                 np.lib.format.write_array(member, truth.values, allow_pickle=False)
 
 
-_NATIVE: Mapping[str, Callable[[random.Random, Path, Mapping[str, Truth]], None]] = {
+def _save_gguf(rng: random.Random, path: Path, tensors: dict[str, Truth]) -> None:
+    """Matrices whose rows are whole blocks become quantized ones."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import dequantize, quantize
+
+    writer = GGUFWriter(path, "llama")
+    for name, truth in list(tensors.items()):
+        if truth.dtype == "bf16":  # which the writer takes as bytes only
+            tensors[name] = truth = Truth("f32", truth.values.astype(np.float32))
+        finite = truth.dtype == "f32" and bool(np.all(np.abs(truth.values) < 1e3))
+        if finite and len(truth.shape) == 2 and truth.values.size and truth.shape[1] % 32 == 0:
+            kind = rng.choice((GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q5_1))
+            blocks = quantize(truth.values, kind)
+            writer.add_tensor(name, blocks, raw_dtype=kind)
+            tensors[name] = Truth(f"ggml.{kind.name.lower()}", dequantize(blocks, kind))
+        else:
+            writer.add_tensor(name, np.asarray(truth.values, order="C"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _save_torch(rng: random.Random, path: Path, tensors: dict[str, Truth]) -> None:
+    """A state_dict; some tensors are views of others, or not contiguous."""
+    import torch
+
+    state = {}
+    for name, truth in tensors.items():
+        data = np.array(truth.values, order="C")
+        kind = getattr(torch, data.dtype.name)
+        # torch has no numpy type for some, so that the bytes go over
+        flat = torch.frombuffer(bytearray(data.tobytes()), dtype=kind) if data.size else torch.empty(0, dtype=kind)
+        value = flat.reshape(data.shape)
+        state[name] = value.t().contiguous().t() if len(data.shape) == 2 and rng.random() < 0.3 else value
+    torch.save(state, path, _use_new_zipfile_serialization=rng.random() < 0.8)
+
+
+_NATIVE: Mapping[str, Callable[[random.Random, Path, dict[str, Truth]], None]] = {
     "safetensors": _save_safetensors,
     "npz": _save_npz,
+    "gguf": _save_gguf,
+    **({"torch": _save_torch} if find_spec("torch") else {}),
 }

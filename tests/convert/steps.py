@@ -30,6 +30,7 @@ class Step:
     options: dict[str, Any] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
     outcome: str = ""
+    dry: bool = False  # a dry run comes first
 
     def add(self, kind: str, **options: Any) -> None:
         self.kinds.append(kind)
@@ -50,7 +51,7 @@ def choose_step(
     for _ in range(2):  # rather a target that holds most of it
         if sum(_holds(target, truth) for truth in tensors.values()) * 2 < len(tensors):
             target = rng.choice(targets)
-    step = Step(target)
+    step = Step(target, dry=rng.random() < 0.25)
     if not several and rng.random() < 0.25 and target in CARRIERS:
         step.add("carry", carry=True)
         if rng.random() < 0.03:
@@ -105,14 +106,16 @@ def _add_changes(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -
 
 def _holds(target: str, truth: Truth) -> bool:
     low, high = RANKS.get(target, (0, 64))
-    fits = truth.dtype in DTYPES[target] or (truth.encoded and target == "mcf")
+    homes = {"mcf": ("mcf",), "ggml": ("gguf", "aero", "aeroset")}
+    fits = target in homes[truth.dtype.split(".")[0]] if truth.encoded else truth.dtype in DTYPES[target]
     return fits and low <= len(truth.shape) <= high and (target != "mcf" or truth.values.size > 0)
 
 
 def _mend(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
     """Casts and exclusions for what the target cannot hold, so that most steps have something to write."""
     options, target = step.options, step.target
-    if target != "mcf" and any(truth.encoded for truth in tensors.values()) and not options.get("dequantize"):
+    stuck = any(truth.encoded and not _holds(target, truth) for truth in tensors.values())
+    if stuck and not options.get("dequantize"):
         step.add("dequantize", dequantize=True)
     if target in ("oinf", "gptrs-checkpoint", "npz") and any(not re.fullmatch(r"[\w.-]+", n, re.A) for n in tensors):
         step.add("rename", rename=[*options.get("rename", ()), r"s/[^A-Za-z0-9._-]/_/g"])

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.convert.chains import Summary, run_chain, run_in
+from tests.convert.chains import run_chain, run_in
 from tests.convert.oracle import Stop, Truth, cast, compare
+from tests.convert.outcome import Summary
 
 SECONDS = 30
 LEAST = 100  # chains
