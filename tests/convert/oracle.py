@@ -72,7 +72,9 @@ def cast(truth: Truth, dtype: str) -> Truth:
     old, new = truth.dtype, dtype
     values = truth.values
     if old in _COMPLEX and new not in _COMPLEX:
-        raise Stop("complex")
+        if values.size:  # values are refused, not types
+            raise Stop("complex")
+        return Truth(new, np.zeros(values.shape, NUMPY[new]))
     if new in RANGES or new == "bool":
         return Truth(new, _to_integers(values, new))
     if old in FLOATS or old in _COMPLEX:

@@ -119,7 +119,7 @@ def _mend(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
         step.add("dequantize", dequantize=True)
     if target in ("oinf", "gptrs-checkpoint", "npz") and any(not re.fullmatch(r"[\w.-]+", n, re.A) for n in tensors):
         step.add("rename", rename=[*options.get("rename", ()), r"s/[^A-Za-z0-9._-]/_/g"])
-    if options.get("quantize") and not all(np.all(np.isfinite(t.values)) for t in tensors.values() if is_float(t)):
+    if options.get("quantize") and not all(_is_finite(truth) for truth in tensors.values()):
         step.kinds.remove("quantize")
         del options["quantize"]
     rules: dict[str, str] = {}
@@ -137,6 +137,11 @@ def _mend(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
         step.add("cast", cast={**rules, **(old if isinstance(old, dict) else {})})
     if excluded and len(excluded) < len(tensors):
         step.add("exclude", exclude=[*options.get("exclude", ()), *excluded])
+
+
+def _is_finite(truth: Truth) -> bool:
+    with np.errstate(invalid="ignore"):
+        return not is_float(truth) or bool(np.all(np.isfinite(truth.values)))
 
 
 def _settle(tensors: Mapping[str, Truth], options: Mapping[str, Any]) -> dict[str, Truth]:
