@@ -52,7 +52,7 @@ class State:
     sha256: str
     original: State | None = None
     covered: frozenset[str] = frozenset()
-    shortened: bool = False  # some names were: the metadata say what they were before
+    shortened: Mapping[str, str] = field(default_factory=dict)  # names before, which come back with the next conversion
     is_set: bool = False  # the path is that of the first of several files, which are read together
 
     @property
@@ -108,6 +108,9 @@ def _take(step: Step, state: State, dst: Path) -> State:
     if "restore" in step.kinds:
         return _restore(step, state, dst)
     try:
+        if state.shortened and "carry" not in step.kinds:
+            tensors = {state.shortened.get(name, name): truth for name, truth in state.tensors.items()}
+            state = replace(state, tensors=tensors)
         expected = apply_changes(state.tensors, step.options)
         must_stop = "carry" in step.kinds and len(step.kinds) > 1
     except Stop:
@@ -148,8 +151,9 @@ def _check_step(
     paths, content = _read_result(dst, step.target, "split" in step.kinds)
     if "quantize" in step.kinds:
         expected = _adopt_quantized(step.options["quantize"], expected, content)
+    shortened: dict[str, str] = {}
     if "shorten" in step.kinds:
-        expected = _adopt_names(report, expected)
+        expected, shortened = _adopt_names(report, expected)
     tensors = _compare_all({name: truth for name, (_, truth) in expected.items()}, content, loose="cast" in step.kinds)
     given = step.options.get("metadata", {})
     metadata, assets = check_claims(report, state.metadata, state.assets, given, paths[0], content)
@@ -160,7 +164,6 @@ def _check_step(
     single = len(state.paths) == 1 and not state.is_set and not dst.is_dir()
     if step.kinds == ["plain"] and state.format == step.target and single and state.original is None:
         assert digest(dst) == state.sha256, "a plain copy has other bytes"
-    shortened = state.shortened or "shorten" in step.kinds
     for path in paths:
         check_own_keys(path, content, ("holdall.names",) if shortened else ())
     is_set = step.target == "gguf" and _is_set(dst)
@@ -207,14 +210,16 @@ def _adopt_quantized(
     return made
 
 
-def _adopt_names(report: ConversionReport, expected: Mapping[str, tuple[str, Truth]]) -> dict[str, tuple[str, Truth]]:
+def _adopt_names(
+    report: ConversionReport, expected: Mapping[str, tuple[str, Truth]]
+) -> tuple[dict[str, tuple[str, Truth]], dict[str, str]]:
     """Names that were shortened, as the report says; each ends like the one before."""
     found = [re.fullmatch(r"tensor (.+) is called (.+)", text, re.S) for text in report.changes]
     names = {eval(match[1]): eval(match[2]) for match in found if match}
     for old, new in names.items():
         assert len(new.encode()) <= 63 < len(old.encode())
         assert old.endswith(new.rpartition("~")[2])
-    return {names.get(name, name): pair for name, pair in expected.items()}
+    return {names.get(name, name): pair for name, pair in expected.items()}, {new: old for old, new in names.items()}
 
 
 def _compare_all(expected: Mapping[str, Truth], content: Content, *, loose: bool) -> dict[str, Truth]:

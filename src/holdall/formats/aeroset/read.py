@@ -19,7 +19,7 @@ from holdall.formats.aeroset.document import MAX_BYTES, SUFFIX, Member, SetDocum
 from holdall.ledger import Ledger
 from holdall.locks import Lock
 from holdall.metadata import Entry, Metadata
-from holdall.model import ListTable, Model, TensorTable, Totals
+from holdall.model import ColumnTable, ListTable, Model, TensorTable, Totals
 from holdall.payload import Payload, Span
 from holdall.proof import Proof
 from holdall.source import CHUNK, Source
@@ -87,8 +87,13 @@ class Part:
         member = self.member
         return Proof(
             self.source, 0, member.size, "sha256", bytes.fromhex(member.sha256), rules.HASH.id,
-            f"aeroset: {member.path!r}", stated="the document of the set", wide=True,
+            f"aeroset: {member.path!r}", stated="the document of the set", wide=True, holds=self._names,
         )  # fmt: skip
+
+    def _names(self, start: int, stop: int) -> str:
+        """The tensors in a range of the part, for a message."""
+        tensors = self.model.tensors
+        return tensors.names_between(start, stop) if isinstance(tensors, ColumnTable) else f"{len(tensors)} tensors"
 
     @cached_property
     def _places(self) -> dict[int, int]:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from holdall import registry
 from holdall.errors import ContentError, UnsupportedError
 from holdall.limits import Limits
-from holdall.metadata import Entry, Metadata, without_own
+from holdall.metadata import NAMES, Entry, Metadata, is_own, without_own
 from holdall.model import Model
 from holdall.operations.convert.bound import original_of
 from holdall.operations.convert.carry import Carried
 from holdall.operations.convert.changes import Changes
 from holdall.operations.convert.dedup import share_equal
 from holdall.operations.convert.express import Expressed, express, express_metadata
-from holdall.operations.convert.names import names_entry, shorten_names
+from holdall.operations.convert.names import lengthen_names, names_entry, shorten_names
 from holdall.operations.convert.overwrite import narrowed
 from holdall.operations.convert.report import ConversionReport, Loss
 from holdall.operations.convert.skeleton import BROKEN, DIGEST, Bond, Skeleton, cut, find
@@ -119,7 +119,8 @@ class Job:
         if len(self.models) > 1 or model.format != self.target.name or asked or len(model.sources) > 1:
             return None
         source = model.sources[0]
-        if source.is_folder or (not wishes.carry and len(without_own(model.metadata)) < len(model.metadata)):
+        own = any(is_own(key) or key == NAMES for key in model.metadata)
+        if source.is_folder or (own and not wishes.carry):
             return None
         plan = Plan()
         plan.stream(Range(source, 0, source.size))
@@ -129,7 +130,7 @@ class Job:
 
     def _merge(self) -> Model:
         """The sources as one model, with the tensors of a carrier as what they are."""
-        models = [self._uncover(model) for model in self.models]
+        models = [self._lengthen(self._uncover(model)) for model in self.models]
         if len(models) == 1:
             return models[0]
         tensors = [tensor for model in models for tensor in model.tensors]
@@ -149,6 +150,15 @@ class Job:
             format=models[0].format if len({model.format for model in models}) == 1 else None,
             sources=[source for model in models for source in model.sources],
         )
+
+    def _lengthen(self, model: Model) -> Model:
+        """``model`` with the names that it had before they were shortened, unless it is carried as it is."""
+        if self.wishes.carry:
+            return model
+        model, count = lengthen_names(model)
+        if count:
+            self.report.changes.append(f"{_tensors(count)} called as before --shorten-names")
+        return model
 
     def _uncover(self, model: Model) -> Model:
         """``model`` without the original that it carries; tensors that travel as opaque bytes get their type back.

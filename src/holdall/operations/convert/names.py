@@ -8,9 +8,10 @@ from typing import Any
 
 from holdall.format import Format
 from holdall.metadata import NAMES
+from holdall.model import Model
 from holdall.tensor import Tensor
 
-__all__ = ["names_entry", "shorten_names"]
+__all__ = ["lengthen_names", "names_entry", "shorten_names"]
 
 
 def shorten_names(tensors: Sequence[Tensor], target: Format) -> tuple[list[Tensor], dict[str, str]]:
@@ -40,6 +41,22 @@ def _shorten(name: str, longest: int, taken: set[str]) -> str:
         if mark + tail not in taken:
             return mark + tail
         number += 1
+
+
+def lengthen_names(model: Model) -> tuple[Model, int]:
+    """``model`` with the names that were shortened on its way as they were before; and how many those are."""
+    text = model.metadata.get(NAMES)
+    if not isinstance(text, str):
+        return model, 0
+    try:
+        before = json.loads(text)
+    except (ValueError, RecursionError):
+        return model, 0
+    if not isinstance(before, dict) or not all(isinstance(name, str) for name in before.values()):
+        return model, 0
+    tensors = [tensor.replace(name=before.get(tensor.name, tensor.name)) for tensor in model.tensors]
+    count = sum(tensor.name in before for tensor in model.tensors)
+    return model.replace(tensors=tensors, metadata=model.metadata.updated({}, without=[NAMES])), count
 
 
 def names_entry(before: dict[str, str]) -> dict[str, Any]:

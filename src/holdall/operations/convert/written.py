@@ -12,7 +12,7 @@ from holdall.errors import ContentError
 from holdall.format import Format
 from holdall.ledger import Ledger
 from holdall.limits import Limits
-from holdall.metadata import is_own
+from holdall.metadata import NAMES, is_own
 from holdall.model import Model
 from holdall.operations.convert.express import as_text
 from holdall.operations.convert.report import Loss
@@ -109,7 +109,7 @@ def compare_content(source: Model, written: Model, planned: Iterable[Loss]) -> l
     reasons = {(loss.part, loss.name): loss for loss in planned}
     found: list[Loss] = [loss for loss in planned if loss.part == "native"]
     for key, value in source.metadata.items():
-        if is_own(key):
+        if is_own(key) or key == NAMES:
             continue
         known = reasons.get(("metadata", key))
         now = _look_up(written.metadata, key)
@@ -117,7 +117,7 @@ def compare_content(source: Model, written: Model, planned: Iterable[Loss]) -> l
             reason = _ABSENT if known is None else known.reason
             found.append(Loss("metadata", key, reason, "left out"))
         elif not _same(value, now):
-            text = as_text(value) == now
+            text = isinstance(now, str) and as_text(value) == now
             reason = ("is stored as text" if text else "is written otherwise") if known is None else known.reason
             found.append(Loss("metadata", key, reason, "text" if text else "changed"))
     for name in source.assets:
