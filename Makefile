@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo test test-all lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
+.PHONY: demo transformers chains test test-all lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
 .DEFAULT_GOAL := test
 
 # Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
@@ -45,6 +45,21 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# make transformers TRANSFORMERS=5: what transformers loads of converted folders, in an environment of its own.
+TRANSFORMERS ?= 4
+transformers:
+	$(PYTHON) -m venv .venv-transformers$(TRANSFORMERS)
+	PIP_CONSTRAINT=$(CURDIR)/constraints-transformers$(TRANSFORMERS).txt \
+	PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints-transformers$(TRANSFORMERS).txt \
+	.venv-transformers$(TRANSFORMERS)/bin/pip install --quiet . torch transformers
+	.venv-transformers$(TRANSFORMERS)/bin/python -m tests.neighbours.transformers_loads
+
+# make chains CHAINS=20000 SEED=1: random chains of conversions against an oracle in numpy.
+CHAINS ?= 20000
+SEED   ?= 1
+chains: $(READY)
+	$(BIN)/python -m tests.convert.chains --chains $(CHAINS) --seed $(SEED) --jobs 2
 
 # make bench, which writes docs/benchmarks.md; make bench QUICK=1 and make bench ONLY="open save", which do not.
 bench: $(VENV)/.bench
@@ -82,6 +97,6 @@ pins: $(READY)
 	env -u PIP_CONSTRAINT -u PIP_BUILD_CONSTRAINT $(BIN)/python -m tests.supply.pin
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
+	rm -rf $(VENV) .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -f src/holdall/kernels/*.so

@@ -138,7 +138,7 @@ class Tensor:
 
     def raw(self) -> memoryview:
         """The stored bytes, read-only, without a copy where possible."""
-        return self._data().view()
+        return self._whole()
 
     def numpy(self, *, fill: float | None = None) -> NDArray[Any]:
         """The values. Zero-copy and read-only where the stored bytes are an array, else a fresh array.
@@ -150,7 +150,7 @@ class Tensor:
             import numpy as np
 
             return np.full(self.shape, fill, self.dtype.numpy)
-        return self.dtype.decode(self._data().view(), self.shape)
+        return self.dtype.decode(self._whole(), self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         array = self.numpy()
@@ -217,6 +217,14 @@ class Tensor:
         from holdall.torch import to_torch
 
         return to_torch(self, device)
+
+    def _whole(self) -> memoryview:
+        """All stored bytes, compared with the hash that the file states of this very tensor, where it states one."""
+        payload = self._data()
+        prove = getattr(self.native, "prove", None)
+        if prove is not None:
+            prove(payload)
+        return payload.view()
 
     def _data(self) -> Payload:
         if self.payload is None:

@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ import numpy as np
 
 import holdall
 from holdall import ConversionReport, HoldallError
+from holdall.operations.convert.report import Loss
 from tests.convert.claims import check_claims, check_lossless, check_own_keys, check_quantized, digest
 from tests.convert.models import SUFFIX, random_metadata, random_model, write_first
 from tests.convert.oracle import Stop, Truth, bits_of, compare
@@ -269,7 +270,9 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
     shutil.rmtree(again) if again.is_dir() else again.unlink()
     if target == "safetensors":
         _check_damaged(dst, content, again, original.sha256)
-    metadata, assets = check_claims(_without_carried(report), state.metadata, state.assets, {}, dst, content)
+    metadata, assets = check_claims(
+        _without_carried(report, state.metadata), state.metadata, state.assets, {}, dst, content
+    )
     # Those that only the skeleton has, without bytes, come back with the next conversion.
     hidden = frozenset(covered)
     return State([dst], target, state.tensors, metadata, assets, digest(dst), original, hidden, state.shortened)
@@ -295,9 +298,11 @@ def _check_damaged(dst: Path, content: Content, again: Path, sha256: str) -> Non
     assert not again.exists()
 
 
-def _without_carried(report: ConversionReport) -> ConversionReport:
-    """``report`` with "changed" for what only the skeleton has: it may be in the file as text, or not at all."""
+def _without_carried(report: ConversionReport, metadata: Mapping[str, Any]) -> ConversionReport:
+    """``report`` with "changed" for all metadata: the skeleton has it, and what else has it is not said."""
     losses = [replace(loss, fate="changed") if loss.fate == "carried" else loss for loss in report.losses]
+    known = {loss.name for loss in losses if loss.part == "metadata"}
+    losses += [Loss("metadata", key, "", "changed") for key in metadata if key not in known]
     return replace(report, losses=losses)
 
 

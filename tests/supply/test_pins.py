@@ -37,7 +37,9 @@ def test_the_makefile_installs_by_them():
     assert "export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)" in makefile
     assert re.search(r"^\$\(READY\):.* constraints\.txt", makefile, re.M), "new pins make a new environment"
     for line in re.findall(r"pip install .*", makefile):  # what is not pinned there is pinned here
-        assert re.search(r"--upgrade pip setuptools$|--group|==", line), line
+        assert re.search(r"--upgrade pip setuptools$|--group|==|torch transformers$", line), line
+    pinned = (ROOT / f"constraints-transformers{major}.txt" for major in (4, 5))
+    assert all(re.search(r"^transformers==\d", file.read_text(), re.M) for file in pinned)
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="this is another environment")

@@ -111,7 +111,7 @@ def _ask(approve: Approve | None, part: Path, results: Results, name: str | os.P
     try:
         approve(part, results)
     except OSError as error:
-        if error.filename is None or not os.fspath(error.filename).startswith(os.fspath(part)):
+        if error.filename is not None and not os.fspath(error.filename).startswith(os.fspath(part)):
             raise  # a source could not be read
         raise blamed(error, name) from error
 

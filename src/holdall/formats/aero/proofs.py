@@ -101,11 +101,9 @@ class Stated:
     def _tensor(self, row: int) -> Proof:
         table = self._table
         assert table is not None
-        start, digest = int(table.offsets[row]), table.tidx.digest(row)
+        digest = table.tidx.digest(row)
         assert digest is not None
-        where, what = (start, start + self._size(row)), table.tidx.what(row)
-        source = self._container.source
-        return Proof(source, *where, "blake3", digest, rules.TENSOR_HASH.id, what, stated="hash_b3")
+        return table.proof(row, digest)
 
     # -- shards and pages -------------------------------------------------------------------------------------------
 

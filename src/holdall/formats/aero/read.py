@@ -18,6 +18,8 @@ from holdall.formats.aero.tidx import Index, read_index
 from holdall.ledger import Ledger
 from holdall.metadata import Metadata
 from holdall.model import ColumnTable, ListTable, Model, TensorTable
+from holdall.payload import Payload, Range
+from holdall.proof import Proof, prove
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +39,15 @@ class TensorNative:
     quant_params: dict[str, Any] | None = None
     hash_b3: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    proof: Proof | None = field(default=None, repr=False, compare=False)
+
+    def prove(self, payload: Payload) -> None:
+        """HashError unless ``payload``, where it is the one in the file, has the hash of its entry."""
+        proof = self.proof
+        if proof is None or not isinstance(payload, Range) or payload.source is not proof.source:
+            return
+        if payload.offset == proof.start and not payload.source.checked:
+            prove([proof])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +108,14 @@ class AeroTable(ColumnTable):
             index.params(row),
             None if digest is None else digest.hex(),
             index.extra(row),
+            None if digest is None or not self.present[row] else self.proof(row, digest),
         )
+
+    def proof(self, row: int, digest: bytes) -> Proof:
+        """The proof of the tensor in ``row``, whose hash is ``digest``."""
+        start = int(self.offsets[row])
+        stop, what = start + int(self.tidx.stored[row]), self.tidx.what(row)
+        return Proof(self._source, start, stop, "blake3", digest, rules.TENSOR_HASH.id, what, stated="hash_b3")
 
 
 def read(source: Source, check: Check, ledger: Ledger, *, elsewhere: Iterable[int] | None = None) -> Model:
