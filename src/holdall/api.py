@@ -58,6 +58,7 @@ def open_model(
     source = source_of(what, map=mmap)
     checked = CheckedSource(source, everything=check is True) if check or (check is None and source.far) else None
     source = checked or source
+    source.trusted = check is False
     try:
         found = registry.choose(source, format, allowed)
         ledger = Ledger()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.dtypes import DTYPES, DType
-from holdall.errors import ContentError, UnsupportedError
+from holdall.errors import ContentError, MissingError, UnsupportedError
 from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdall.tensor import Tensor
 
-__all__ = ["load", "load_file", "save", "save_file", "to_torch"]
+__all__ = ["load", "load_file", "load_into", "save", "save_file", "to_torch"]
 
 _NAMES = {
     "f64": "float64",
@@ -69,6 +69,34 @@ def load(
 ) -> dict[str, torch.Tensor]:
     """Every tensor of a file that is in memory."""
     return _loaded(data, device, check, options)
+
+
+def load_into(
+    module: torch.nn.Module, path: str | os.PathLike[str], *, strict: bool = True, check: bool = False, **options: Any
+) -> list[str]:
+    """Copy the tensors of a file into the parameters and buffers of ``module``; returns the names that were not met.
+
+    Shapes and dtypes must be those of the module: a value is never rounded on its way. With ``strict``, MissingError
+    when the module or the file has a name that the other lacks. ``check`` and ``options`` are as in :func:`load_file`.
+    """
+    import torch
+
+    own = module.state_dict(keep_vars=True)
+    with open_to_load(path, check, options) as model, torch.no_grad():
+        unmet = [name for name in own if name not in model] + [name for name in model if name not in own]
+        if unmet and strict:
+            raise MissingError(f"{len(unmet)} names are in the file or in the module only: {', '.join(unmet[:5])}")
+        met = [tensor for tensor in model.tensors if tensor.name in own]
+        for tensor in met:
+            wanted = own[tensor.name]
+            if tuple(wanted.shape) != tensor.shape or wanted.dtype != _torch_type(tensor):
+                had = f"{wanted.dtype}{list(wanted.shape)}"
+                raise ContentError(
+                    f"tensor {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, the module's is {had}"
+                )
+        for tensor in met:
+            own[tensor.name].copy_(to_torch(tensor))
+    return unmet
 
 
 def save_file(

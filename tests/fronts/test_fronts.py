@@ -161,3 +161,25 @@ def test_jax(tmp_path: Path) -> None:
     assert np.array_equal(front.load(front.save(arrays, format="torch"))["w"], arrays["w"])
     with pytest.raises(UnsupportedError, match="jax_enable_x64"):
         front.load(save({"w": np.array([2**40])}))
+
+
+def test_load_into_a_module(tmp_path):
+    torch = pytest.importorskip("torch")
+    from holdall.torch import load_into
+
+    first, second = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    torch.save(first.state_dict(), tmp_path / "m.pt")
+    holdall.convert(tmp_path / "m.pt", tmp_path / "m.aero", tensor_hash=True)
+    assert load_into(second, tmp_path / "m.aero", check=True) == []
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    data = bytearray((tmp_path / "m.aero").read_bytes())
+    with holdall.open(tmp_path / "m.aero") as model:
+        data[model["weight"].offset] ^= 1
+    (tmp_path / "bad.aero").write_bytes(data)
+    with pytest.raises(holdall.FormatError, match="'weight'"):
+        load_into(second, tmp_path / "bad.aero", check=True)
+    with pytest.raises(holdall.ContentError, match=r"'weight' is f32\[3, 5\], the module's is"):
+        load_into(torch.nn.Linear(4, 3), tmp_path / "m.aero")
+    with pytest.raises(holdall.MissingError, match="bias"):
+        load_into(torch.nn.Linear(5, 3, bias=False), tmp_path / "m.aero")
+    assert load_into(torch.nn.Linear(5, 3, bias=False), tmp_path / "m.aero", strict=False) == ["bias"]

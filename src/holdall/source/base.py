@@ -29,6 +29,7 @@ class Source(ABC):
     is_folder = False
     far = False  # its bytes come over a network: hashes are checked before anything is handed out
     checked = False  # it proves what its file states hashes of before it hands it out
+    trusted = False  # the caller wants no hash compared
     member = ""  # its name inside its set; empty for what was opened by itself
 
     @property

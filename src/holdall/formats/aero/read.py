@@ -46,7 +46,8 @@ class TensorNative:
         proof = self.proof
         if proof is None or not isinstance(payload, Range) or payload.source is not proof.source:
             return
-        if payload.offset == proof.start and not payload.source.checked:
+        source = payload.source
+        if payload.offset == proof.start and not source.checked and not source.trusted:
             prove([proof])
 
 
