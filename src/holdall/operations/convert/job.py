@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from holdall import registry
 from holdall.errors import ContentError, UnsupportedError
 from holdall.limits import Limits
-from holdall.metadata import NAMES, Entry, Metadata, is_own, without_own
+from holdall.metadata import NAMES, Metadata, is_own, without_own
 from holdall.model import Model
-from holdall.operations.convert.bound import original_of
 from holdall.operations.convert.carry import Carried
 from holdall.operations.convert.changes import Changes
 from holdall.operations.convert.dedup import share_equal
 from holdall.operations.convert.express import Expressed, express, express_metadata
-from holdall.operations.convert.names import lengthen_names, names_entry, shorten_names
+from holdall.operations.convert.merge import merge_models
+from holdall.operations.convert.names import names_entry, shorten_names
 from holdall.operations.convert.overwrite import narrowed
 from holdall.operations.convert.report import ConversionReport, Loss
-from holdall.operations.convert.skeleton import BROKEN, DIGEST, Bond, Skeleton, cut, find
+from holdall.operations.convert.skeleton import Bond, Skeleton, cut, find
 from holdall.operations.convert.written import compare_content, compare_tensors, read_back
 from holdall.packed import packed_weights
 from holdall.payload import Range
@@ -96,7 +96,9 @@ class Job:
         copy = self._copy()
         if copy is not None:
             return copy
-        model = self._change(self._merge())
+        merged = merge_models(self.models, self.report, self.limits, carry=self.wishes.carry)
+        self.proofs = merged.proofs
+        model = self._change(merged.model)
         self._source = model
         expressed = express(model, self.target, carry=self.wishes.carry)
         expressed = self._add_metadata(expressed)
@@ -127,65 +129,6 @@ class Job:
         self.report.changes.append(f"is {self.target.name} already: copied as it is")
         self._count(model)
         return plan
-
-    def _merge(self) -> Model:
-        """The sources as one model, with the tensors of a carrier as what they are."""
-        models = [self._lengthen(self._uncover(model)) for model in self.models]
-        if len(models) == 1:
-            return models[0]
-        tensors = [tensor for model in models for tensor in model.tensors]
-        entries: dict[str, Entry] = {}
-        assets: dict[str, Any] = {}
-        for model in models:
-            for entry in model.metadata.entries:
-                kept = entries.setdefault(entry.key, Entry(entry.key, entry.value))
-                if _differs(kept.value, entry.value):
-                    self.report.dropped.append(f"metadata {entry.key!r} differs between the sources: the first stays")
-            for name in model.assets:
-                assets.setdefault(name, model.assets.payload(name))
-        return Model(
-            tensors,
-            metadata=Metadata(entries.values()),
-            assets=assets,
-            format=models[0].format if len({model.format for model in models}) == 1 else None,
-            sources=[source for model in models for source in model.sources],
-        )
-
-    def _lengthen(self, model: Model) -> Model:
-        """``model`` with the names that it had before they were shortened, unless it is carried as it is."""
-        if self.wishes.carry:
-            return model
-        model, count = lengthen_names(model)
-        if count:
-            self.report.changes.append(f"{_tensors(count)} called as before --shorten-names")
-        return model
-
-    def _uncover(self, model: Model) -> Model:
-        """``model`` without the original that it carries; tensors that travel as opaque bytes get their type back.
-
-        A conversion reads those as what they are. Their hashes prove that they are still the bytes that were carried.
-        """
-        found = find(model, self.limits)
-        if found is None or self.wishes.carry:
-            return model
-        skeleton, hashes = found
-        self.report.changes.append(f"the carried {skeleton.format} original is left out: holdall restore makes it")
-        covered = {bond.carried: (row, bond) for row, bond in enumerate(skeleton.bonds) if not bond.plain}
-        alone = [bond.name for bond in skeleton.bonds if not bond.carried]  # without bytes: nothing had to travel
-        original = original_of(model) if covered else None
-        if original is None:
-            return model.replace(metadata=without_own(model.metadata))
-        tensors = []
-        for tensor in model.tensors:
-            row, bond = covered.get(tensor.name, (0, None))
-            if bond is None or not bond.fits(tensor):
-                tensors.append(tensor)
-                continue
-            self.proofs.append(_bond_proof(tensor, bond, hashes[DIGEST * row : DIGEST * (row + 1)]))
-            true = original[bond.name]
-            tensors.append(Tensor(true.name, true.dtype, true.shape, true.payload, true.native))
-        tensors += [original[name] for name in alone]
-        return model.replace(tensors=tensors, metadata=without_own(model.metadata))
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
@@ -373,11 +316,6 @@ def _refuse_twins(tensors: list[Tensor]) -> None:
         seen.add(tensor.name)
 
 
-def _differs(a: Any, b: Any) -> bool:
-    result = a != b
-    return bool(result.any()) if hasattr(result, "any") else bool(result)
-
-
 def _carry(loss: Loss) -> Loss:
     """``loss`` where the skeleton has what is lost."""
     return replace(loss, fate="carried") if loss.fate in ("left out", "text", "changed") else loss
@@ -398,17 +336,6 @@ def _hand_on(skeleton: Skeleton, model: Model, forms: Mapping[str, Tensor]) -> S
         carried = ("", "", ()) if form is None else (form.name, str(form.dtype), form.shape)
         bonds.append(Bond(bond.name, bond.dtype, bond.shape, bond.size, *carried))
     return Skeleton(skeleton.format, tuple(bonds), skeleton.members, skeleton.folder)
-
-
-def _bond_proof(tensor: Tensor, bond: Bond, digest: bytes) -> Proof:
-    """The proof that a tensor still has the bytes that were carried."""
-    payload = tensor.payload
-    assert isinstance(payload, Range), "a carrier stores its tensors plainly"
-    what = f"tensor {tensor.name!r}, which carries {bond.dtype}{list(bond.shape)}"
-    return Proof(
-        payload.source, payload.offset, payload.offset + bond.size, "blake3", digest, BROKEN.id, what,
-        stated="the carried skeleton",
-    )  # fmt: skip
 
 
 def _refuse_losses(target: Format, losses: list[Loss]) -> str:
