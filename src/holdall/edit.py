@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from holdall import registry
 from holdall.api import open_model
 from holdall.errors import ContentError, MissingError, UnsupportedError
-from holdall.limits import Limits
+from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.metadata import Entry, Metadata, is_own
 from holdall.model import Model
 from holdall.operations.convert.changes import Changes, parse_rename
-from holdall.plan import Plan
+from holdall.operations.convert.skeleton import find
+from holdall.plan import Plan, Stream
+from holdall.proof import Proving, proofs_for
 from holdall.sink import Progress, write_file
 from holdall.tensor import Tensor
 
@@ -49,6 +51,7 @@ def edit(
     rules: Iterable[str] = (),
     assets: Mapping[str, bytes | None] | None = None,
     keep_kinds: bool = True,
+    check: bool = True,
     dry_run: bool = False,
     fsync: bool = True,
     limits: Limits | None = None,
@@ -60,7 +63,9 @@ def edit(
     ``rules`` rename by regular expression, ``s/old/new/`` as in :func:`holdall.convert`. A value is stored as the one
     that it replaces was, a u32 as a u32, and refused where that does not hold it; ``keep_kinds=False`` chooses anew,
     and so does an entry that is unset and set at once. What else becomes of the file is among the changes too. A
-    skeleton that a conversion left in the file is dropped: it describes a file that this one no longer comes from.
+    skeleton that a conversion left in the file is dropped, since it describes a file that this one no longer is; where
+    tensors are what they are by the skeleton alone, an edit is refused. The hashes that the file states are
+    compared before it gets new ones, unless ``check`` is False.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.zeros(3, np.float32)}, metadata={"mode": "fast"})
@@ -78,6 +83,7 @@ def edit(
         )
         if not report.changes:
             return report
+        _refuse_carrier(model)
         if len(model.sources) > 1:
             several = ", ".join(source.name for source in model.sources[:_NAMED])
             raise UnsupportedError(f"{several}: a set of files is not edited in its place; convert it into a new one")
@@ -89,8 +95,20 @@ def edit(
         report.changes += plan.notes
         report.size = plan.size
         if not dry_run:
-            write_file(path, plan, fsync=fsync, progress=progress)
+            proofs = proofs_for(model, [p.payload for p in plan.pieces if isinstance(p, Stream)]) if check else []
+            with Proving(proofs) as proving:
+                write_file(path, plan, fsync=fsync, progress=progress, approve=lambda *_: proving.finish())
     return report
+
+
+def _refuse_carrier(model: Model) -> None:
+    """ContentError when a tensor is not what its bytes say: only the skeleton, which an edit drops, knows its type."""
+    found = find(model, model.limits or DEFAULT_LIMITS)
+    hidden = [bond for bond in found[0].bonds if not bond.plain] if found is not None else []
+    if found is not None and hidden:
+        what = f"tensor {hidden[0].name!r} {hidden[0].dtype}{list(hidden[0].shape)}"
+        carried = f"the file carries a {found[0].format} original, which an edit drops"
+        raise ContentError(f"{carried}, and {what} would be lost with it: restore or convert it first")
 
 
 def _as_before(changed: Model, model: Model, anew: Collection[str]) -> Model:

@@ -53,7 +53,11 @@ class LimitError(FormatError):
 
 
 class HashError(FormatError):
-    """Stored bytes do not have the hash or checksum that their file states for them."""
+    """Stored bytes do not have the hash or checksum that their file states for them; the sentence names the rule."""
+
+    def __str__(self) -> str:
+        place = "" if self.offset is None else f"at byte {self.offset:#x}, "
+        return f"{self.message} ({place}rule {self.rule})"
 
 
 class UnsupportedError(HoldallError, NotImplementedError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.casts import cast as cast_to
 from holdall.casts import dequantized
 from holdall.dtypes import DType, named
+from holdall.encodings import Opaque
 from holdall.errors import ContentError, UnsupportedError
 from holdall.payload import Held, Made, Payload
 from holdall.plan import Constant, Plan, Stream
@@ -35,6 +36,8 @@ def npy_type(tensor: Tensor, cast: str | None = None) -> np.dtype[Any] | None:
     import numpy as np
 
     stored = tensor.dtype if cast is None else named(cast)
+    if isinstance(tensor.dtype, Opaque):
+        return None  # bytes without a decoder
     if cast is not None and named(cast).packed:
         return None  # values of four bits in bytes would not be what was asked for
     found = stored.numpy if isinstance(stored, DType) else np.dtype(np.float32)

@@ -96,7 +96,9 @@ class Proof:
         message = (
             f"{self.what}: its {_TITLES[self.kind]} is {_shown(found)}, {self.stated} says {_shown(self.expected)}"
         )
-        raise HashError(self.rule, self.start, message + names)
+        error = HashError(self.rule, self.start, message + names)
+        error.file = self.source.name
+        raise error
 
 
 def _shown(digest: bytes | int) -> str:

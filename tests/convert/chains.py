@@ -275,7 +275,9 @@ def _check_carrier(state: State, report: ConversionReport, dst: Path) -> State:
     )
     # Those that only the skeleton has, without bytes, come back with the next conversion.
     hidden = frozenset(covered)
-    return State([dst], target, state.tensors, metadata, assets, digest(dst), original, hidden, state.shortened)
+    with holdall.open(dst) as model:  # a target without metadata says nothing of names
+        shortened = state.shortened if "holdall.names" in model.metadata else {}
+    return State([dst], target, state.tensors, metadata, assets, digest(dst), original, hidden, shortened)
 
 
 def _check_damaged(dst: Path, content: Content, again: Path, sha256: str) -> None:

@@ -135,7 +135,7 @@ def test_what_was_asked_to_go_is_listed_and_not_lossless(tmp_path: Path) -> None
     holdall.save(tmp_path / "m.oinf", {"a": W, "b": W, "c": W[0]})
     cast = holdall.convert(tmp_path / "m.oinf", tmp_path / "cast.oinf", cast="bf16", rename=["s/^c/d/"])
     assert not cast.lossless
-    assert cast.dropped == ["tensor 'c' goes from f32 to bf16"]
+    assert cast.dropped == ["tensors 'a', 'b', 'c' go from f32 to bf16"]
     assert cast.changes == ["1 tensor renamed", "3 tensors from f32 to bf16"]
     less = holdall.convert(
         tmp_path / "m.oinf",

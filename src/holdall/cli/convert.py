@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, target_format, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, Size, Trust, about, checking, target_format, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.streams import STREAM, print_aside, standard_streams
 from holdall.cli.text import clean, plural, size_text
@@ -47,10 +47,10 @@ _SHOWN = 5  # names in a line
 @click.option("--strict", is_flag=True, help="Refuse when the target cannot hold everything.")
 @click.option("--force", is_flag=True, help="Write over a source of the same name even if something is lost by it.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
-@click.option("--no-check", is_flag=True, help="Do not compare the hashes that the sources state.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written, and its exact size.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@checking
 @trusting
 def convert(
     sources: tuple[str, ...],
@@ -63,7 +63,7 @@ def convert(
     options: tuple[str, ...],
     max_shard_size: int | None,
     no_clobber: bool,
-    no_check: bool,
+    check: bool,
     no_fsync: bool,
     dry_run: bool,
     as_json: bool,
@@ -95,7 +95,7 @@ def convert(
             split=split,
             metadata=name_values(meta, "--meta"),
             clobber=not no_clobber,
-            check=not no_check,
+            check=check,
             fsync=not no_fsync,
             dry_run=dry_run,
             progress=on_progress,
@@ -105,7 +105,7 @@ def convert(
             options=writer_options(given),
             **changes,
         )
-    report.target = target
+    report.target, report.source = target, [*sources]
     with print_aside(target == STREAM):
         if as_json:
             emit_json(report_facts(report, dry_run))
@@ -137,6 +137,7 @@ def report_lines(report: ConversionReport, dry_run: bool) -> list[str]:
         f"{verb} {clean(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
     ]
     lines += [f"  {clean(text)}" for text in report.changes]
+    lines += [f"  lost: {clean(text)}" for text in report.dropped if text not in report.changes]
     lines += [f"  {clean(text)}" for text in _loss_lines(report)]
     if report.skeleton_bytes:
         size = size_text(report.skeleton_bytes)

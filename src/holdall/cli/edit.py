@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdall.cli.convert import name_values
-from holdall.cli.options import FILE, Trust, about, trusting
+from holdall.cli.options import FILE, Trust, about, checking, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean, size_text
 
@@ -29,6 +29,7 @@ __all__ = ["edit"]
 @click.option("--text", is_flag=True, help="Values of --set are text, whatever they look like and replace.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@checking
 @trusting
 def edit(
     file: str,
@@ -37,6 +38,7 @@ def edit(
     rename: tuple[str, ...],
     assets: tuple[str, ...],
     text: bool,
+    check: bool,
     dry_run: bool,
     as_json: bool,
     trust: Trust,
@@ -61,6 +63,7 @@ def edit(
             rules=rules,
             assets=blobs,
             keep_kinds=not text,
+            check=check,
             dry_run=dry_run,
             limits=trust.limits,
             allowed=trust.allowed,

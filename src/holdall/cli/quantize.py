@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdall.cli.convert import report_facts, report_lines, writer_options
-from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, target_format, trusting
+from holdall.cli.options import FILE, FORMAT_NAME, SIZE, NewFile, Trust, about, checking, target_format, trusting
 from holdall.cli.output import Progress, emit, emit_json, progress, table
 from holdall.cli.text import clean, plural, shape_text, size_text
 from holdall.errors import ContentError, UnsupportedError
@@ -68,11 +68,11 @@ _REASONS = 4  # shown for why nothing is quantized
 @click.option("-o", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A writer option of the target.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads to quantize with; all processors by default.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
-@click.option("--no-check", is_flag=True, help="Do not compare the hashes that SOURCE states.")
 @click.option("--force", is_flag=True, help="Write over SOURCE itself, whose full precision is then gone.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Read no values and write nothing; say what would be done, and its size.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@checking
 @trusting
 def quantize(source: str, target: str, report: str | None, as_json: bool, trust: Trust, **settings: Any) -> None:
     """Quantize the matrices of SOURCE into TARGET; norms, biases and the rest are copied as they are.
@@ -103,7 +103,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
             format=settings["format"],
             quantize=work,
             clobber=not settings["no_clobber"],
-            check=not settings["no_check"],
+            check=settings["check"],
             force=settings["force"],
             fsync=not settings["no_fsync"],
             dry_run=dry_run,

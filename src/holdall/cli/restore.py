@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdall.cli.convert import report_facts, report_lines
-from holdall.cli.options import FILE, Trust, about, trusting
+from holdall.cli.options import FILE, Trust, about, checking, trusting
 from holdall.cli.output import emit, emit_json, progress
 from holdall.cli.text import clean
 
@@ -20,17 +20,17 @@ __all__ = ["restore"]
 @click.argument("original", type=FILE)
 @click.option("--with-changes", is_flag=True, help="Write the original's form around values that were changed since.")
 @click.option("-n", "--no-clobber", is_flag=True, help="Refuse to replace a file.")
-@click.option("--no-check", is_flag=True, help="Do not compare the hashes that FILE states of itself.")
 @click.option("--no-fsync", is_flag=True, help="Do not wait for the disk.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@checking
 @trusting
 def restore(
     file: str,
     original: str,
     with_changes: bool,
     no_clobber: bool,
-    no_check: bool,
+    check: bool,
     no_fsync: bool,
     dry_run: bool,
     as_json: bool,
@@ -49,7 +49,7 @@ def restore(
             original,
             with_changes=with_changes,
             clobber=not no_clobber,
-            check=not no_check,
+            check=check,
             dry_run=dry_run,
             fsync=not no_fsync,
             limits=trust.limits,

@@ -42,10 +42,12 @@ def write_file(
     fsync: bool = True,
     progress: Progress | None = None,
     approve: Approve | None = None,
+    clobber: bool = True,
 ) -> None:
     """Write ``plan`` to ``path``. The old file stands until the new one is whole; on any error it stays.
 
     ``approve`` gets the new file and the results of its taps before it takes the place of the old one, and may raise.
+    Without ``clobber`` there must be no old one.
     """
     _refuse_url(path)
     target = Path(os.path.realpath(path))  # a link keeps pointing to the file that is replaced
@@ -64,7 +66,7 @@ def write_file(
         results = _Writer(output, plan, {}, progress).run()
         output.finish()
         _ask(approve, part.path, results, path)
-        part.publish()
+        part.publish(clobber)
     if fsync:
         sync_folder(target.parent, path)
 
@@ -76,6 +78,7 @@ def write_folder(
     fsync: bool = True,
     progress: Progress | None = None,
     approve: Approve | None = None,
+    clobber: bool = True,
 ) -> None:
     """Write the files of ``plan`` into a fresh folder that gets its name when all of them are whole.
 
@@ -99,7 +102,7 @@ def write_folder(
             for inside in folders:
                 sync_folder(part.path / inside, path)
         _ask(approve, part.path, crew.results, path)
-        part.publish()
+        part.publish(clobber)
     if fsync:
         sync_folder(target.parent, path)
 

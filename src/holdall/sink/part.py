@@ -54,13 +54,24 @@ class Part:
         self._make(folder=True)
         return self.path
 
-    def publish(self) -> None:
-        """Give the part its real name. A file or an empty folder of that name is replaced, a full folder is not."""
+    def publish(self, clobber: bool = True) -> None:
+        """Give the part its real name. A file or an empty folder of that name is replaced, a full folder is not.
+
+        Without ``clobber`` nothing is replaced, also not what came while the part was written.
+        """
         try:
-            os.replace(self.path, self.target)
+            if clobber:
+                os.replace(self.path, self.target)
+            elif self.path.is_dir():
+                self.target.mkdir()  # fails where there is something; a rename then replaces only this
+                os.replace(self.path, self.target)
+            else:
+                os.link(self.path, self.target)
+                self.path.unlink()
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody was faster
-                raise FileExistsError(errno.EEXIST, "exists already: name a new folder", self.name) from error
+                what = "exists already: name a new folder" if clobber else "exists already, and is not to be replaced"
+                raise FileExistsError(errno.EEXIST, what, self.name) from error
             raise blamed(error, self.name) from error
         self._there = False
 

@@ -31,6 +31,7 @@ class Carried:
         self.text = skeleton.to_text()
         self._longest = longest
         self._known = known
+        self._taken: list[str | bytes] = []
         self._letters = max(_LEAST, -(-DIGEST * len(skeleton.bonds) * 4 // 3))
 
     @property
@@ -47,7 +48,8 @@ class Carried:
     def attach(self, plan: Plan | FolderPlan, forms: Sequence[Tensor | None]) -> None:
         """Have ``plan`` write the hashes of ``forms``, which are the tensors as they travel, one for each bond."""
         files = plan.files if isinstance(plan, FolderPlan) else {"": plan}
-        digests = self._digests(files, forms) if self._known is None else self._known
+        self._taken = self._digests(files, forms)
+        digests = self._taken if self._known is None else self._known
         if isinstance(plan, FolderPlan):
             plan.files[SKELETON] = self._file(digests)
             return
@@ -56,6 +58,17 @@ class Carried:
             placeholder = self._placeholder(start, stop).encode()
             if not plan.make_late(f"hashes.{number}", placeholder, _needs(digests), make):
                 raise ContentError("the target's writer leaves no place for the hashes of what is carried")
+
+    def changed(self, results: Results) -> list[str]:
+        """The tensors of an original that is handed on whose bytes are no longer those that were carried."""
+        if self._known is None:
+            return []
+        found = []
+        for row, (bond, taken) in enumerate(zip(self.skeleton.bonds, self._taken, strict=True)):
+            digest = results[taken] if isinstance(taken, str) else taken
+            if bond.carried and digest != self._known[DIGEST * row : DIGEST * (row + 1)]:
+                found.append(bond.name)
+        return found
 
     def _file(self, digests: bytes | list[str | bytes]) -> Plan:
         """The file in which a folder carries an original; it comes last, when the hashes of all others are known."""

@@ -57,6 +57,10 @@ class Changes:
             renamed = re.sub(pattern, replacement, renamed, count=often)
         return renamed
 
+    def transposes(self, name: str) -> bool:
+        """Whether the axes of the tensor called ``name`` are to be reversed."""
+        return any(fnmatchcase(name, pattern) for pattern in self.transpose)
+
     def dequantizes(self, name: str) -> bool:
         """Whether the tensor called ``name`` is to become plain numbers."""
         return any(fnmatchcase(name, pattern) for pattern in self.dequantize)
@@ -82,7 +86,7 @@ class Changes:
         name = tensor.name
         if self.dequantizes(name) and not isinstance(tensor.dtype, DType):
             tensor = dequantized(tensor)
-        if any(fnmatchcase(name, pattern) for pattern in self.transpose):
+        if self.transposes(name):
             tensor = transposed(tensor)
         for pattern, dtype in self.cast:
             if fnmatchcase(name, pattern) if pattern else _is_float(tensor):

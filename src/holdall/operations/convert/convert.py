@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall import registry
 from holdall.api import open_model
+from holdall.inflated import Inflated
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.model import Model
 from holdall.operations.convert.changes import Changes, parse_cast, parse_rename
@@ -23,8 +24,9 @@ from holdall.operations.convert.job import Job, Wishes
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
 from holdall.operations.convert.report import ConversionReport
 from holdall.operations.convert.written import size_of, size_planned, write
+from holdall.payload import Payload
 from holdall.plan import FolderPlan, Plan, Results, Stream
-from holdall.proof import Proof, Proving, proofs_for
+from holdall.proof import Proof, Proving, proofs_for, proofs_of
 from holdall.sharding import parse_size
 from holdall.sink import Progress
 
@@ -134,8 +136,13 @@ def convert(
         report.replaces = Path(dst).is_file()
         refuse_in_place(models, dst, [] if force else report.lost)
         if not dry_run:
-            proofs = [*job.proofs, *(_proofs(models, plan) if check else ())]
-            _write(dst, plan, proofs, job, fsync=fsync, progress=progress)
+            if check and job.copies:
+                _read_compressed(models[0])
+            proofs = [*job.proofs, *(_proofs(models, plan, copy=job.copies) if check else ())]
+            _write(dst, plan, proofs, job, fsync=fsync, progress=progress, clobber=clobber)
+            report.checked |= check and any(
+                _expands(payload) for model in models for t in model.tensors for payload in t.payloads
+            )
     report.seconds = time.monotonic() - began
     return report
 
@@ -148,6 +155,7 @@ def _write(
     *,
     fsync: bool,
     progress: Progress | None,
+    clobber: bool,
 ) -> None:
     """Write ``plan`` while ``proofs`` are checked beside it: what they refuse never takes its name."""
     with Proving(proofs) as proving:
@@ -161,17 +169,31 @@ def _write(
             proving.finish()
             job.approve(path, results)
 
-        write(dst, plan, fsync=fsync, progress=step, approve=approve)
+        write(dst, plan, fsync=fsync, progress=step, approve=approve, clobber=clobber)
     job.report.size = size_of(Path(dst), plan)
     job.report.written = True
     job.report.checked = bool(proofs)
 
 
-def _proofs(models: Iterable[Model], plan: Plan | FolderPlan) -> list[Proof]:
+def _proofs(models: Iterable[Model], plan: Plan | FolderPlan, *, copy: bool) -> list[Proof]:
     """The hashes that the sources state of what ``plan`` reads."""
+    if copy:
+        return [proof for model in models for proof in proofs_of(model)]
     files = [plan] if isinstance(plan, Plan) else plan.files.values()
     payloads = [piece.payload for file in files for piece in file.pieces if isinstance(piece, Stream)]
     return [proof for model in models for proof in proofs_for(model, payloads)]
+
+
+def _read_compressed(model: Model) -> None:
+    """Have compressed tensors of a file that is copied as it is compare their checksums: they do as they expand."""
+    for tensor in model.tensors:
+        for _ in tensor.payload.chunks() if tensor.payload is not None and _expands(tensor.payload) else ():
+            pass
+
+
+def _expands(payload: Payload) -> bool:
+    """Whether reading ``payload`` expands a compressed member, which compares its checksum."""
+    return isinstance(payload, Inflated) or any(map(_expands, getattr(payload, "of", ())))
 
 
 def _left_behind(model: Model) -> list[str]:

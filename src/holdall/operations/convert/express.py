@@ -17,6 +17,7 @@ from holdall.format import Format
 from holdall.metadata import Entry, Metadata
 from holdall.model import Model
 from holdall.operations.convert.report import Fate, Loss
+from holdall.packed import packed_weights
 from holdall.payload import Made
 from holdall.tensor import Tensor
 
@@ -84,15 +85,16 @@ def refuse_tensors(model: Model, target: Format) -> None:
     shown = "; ".join(f"{t.name!r} {t.dtype}{list(t.shape)} ({why})" for t, why in found[:_NAMED])
     more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     count = f"{len(found)} tensor{'s' if len(found) > 1 else ''}"
-    ways = ", ".join(_ways_out([tensor for tensor, _ in found], target))
+    packed = packed_weights(model)  # which are not cast
+    ways = ", ".join(_ways_out([tensor for tensor, _ in found], target, packed))
     raise ContentError(f"{target.name} cannot hold {count}: {shown}{more}. Ways out with holdall convert: {ways}")
 
 
-def _ways_out(tensors: list[Tensor], target: Format) -> list[str]:
+def _ways_out(tensors: list[Tensor], target: Format, packed: Collection[str]) -> list[str]:
     """The options that help with at least one of ``tensors``."""
     holds = target.holds
     ways = []
-    missing = [tensor for tensor in tensors if str(tensor.dtype) not in holds.dtypes]
+    missing = [t for t in tensors if str(t.dtype) not in holds.dtypes and t.name not in packed]
     if any(isinstance(tensor.dtype, Encoding) and not isinstance(tensor.dtype, Opaque) for tensor in missing):
         ways.append("--dequantize")
     kinds = {tensor.dtype.kind for tensor in missing if isinstance(tensor.dtype, DType)}

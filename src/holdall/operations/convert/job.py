@@ -71,10 +71,12 @@ class Job:
         self.wishes = wishes
         self.report = report
         self.limits = limits
+        self.copies = False  # the file is written as it is
         self.proofs: list[Proof] = []  # of tensors that get their type back from a skeleton
         self._planned: list[Loss] = []
         self._source: Model | None = None  # what the target is to hold, before it is put in the target's terms
         self._expressed: Model | None = None
+        self._carried: Carried | None = None
         self._carries_source = False  # the skeleton is that of the source, not of an original before it
         self._parts: list[str] = []  # of a split
         if wishes.carry:
@@ -97,14 +99,17 @@ class Job:
         if copy is not None:
             return copy
         merged = merge_models(self.models, self.report, self.limits, carry=self.wishes.carry)
-        self.proofs = merged.proofs
+        self.proofs = [proof for name, proof in merged.proofs.items() if self.wishes.changes.chooses(name)]
         model = self._change(merged.model)
         self._source = model
         expressed = express(model, self.target, carry=self.wishes.carry)
         expressed = self._add_metadata(expressed)
         self._planned = self._losses(expressed)
-        if self.wishes.strict and self._planned:
-            raise ContentError(_refuse_losses(self.target, self._planned))
+        if self.wishes.strict and not self.wishes.carry:
+            _refuse_losses(self.target, [*map(str, self._planned), *merged.lost])
+        self.report.dropped += merged.lost
+        if not len(expressed.model):
+            self.report.changes.append("there are no tensors in it")
         self._count(expressed.model)
         self._expressed = expressed.model
         if self.wishes.carry:
@@ -126,7 +131,9 @@ class Job:
             return None
         plan = Plan()
         plan.stream(Range(source, 0, source.size))
-        self.report.changes.append(f"is {self.target.name} already: copied as it is")
+        self.copies = True
+        nothing = ", and there is nothing to carry: the copy is the original" if wishes.carry else ""
+        self.report.changes.append(f"is {self.target.name} already: copied as it is{nothing}")
         self._count(model)
         return plan
 
@@ -169,7 +176,7 @@ class Job:
         self._drop(len(model) - len(chosen), pairs)
         done = [
             (sum(old.name != new.name for old, new in pairs), "renamed"),
-            (sum(old.shape != new.shape for old, new in pairs), "transposed"),
+            (sum(changes.transposes(old.name) and old.ndim > 1 for old, _ in pairs), "transposed"),
             *(
                 (count, f"from {old} to {new}")
                 for (old, new), count in Counter((str(old.dtype), str(new.dtype)) for old, new in pairs).items()
@@ -226,7 +233,6 @@ class Job:
         model, report, longest = self.models[0], self.report, self.target.holds.text_bytes
         found = find(model, self.limits)
         forms = expressed.forms
-        travelling: list[Tensor | None] = []
         if found is None:
             skeleton = cut(model, forms.get)
             carried = Carried(skeleton, longest)
@@ -236,6 +242,8 @@ class Job:
         else:
             skeleton = _hand_on(found[0], model, forms)
             carried = Carried(skeleton, longest, found[1])
+            travelling = [forms.get(bond.carried) if bond.carried else None for bond in found[0].bonds]
+        self._carried = carried
         report.carried, report.skeleton_bytes = skeleton.format, carried.size
         report.losses += self._planned
         out = expressed.model.replace(metadata=without_own(expressed.model.metadata))
@@ -275,6 +283,9 @@ class Job:
     def approve(self, path: Path, results: Results) -> None:
         """Read back what was written, before it takes its name: the report says what is there."""
         expected, source, report = self._expressed, self._source, self.report
+        changed = self._carried.changed(results) if self._carried is not None else []
+        if changed:
+            raise ContentError(_cannot_hand_on(report.carried, f"{changed[0]!r} has other values"))
         if expected is None or source is None:  # a copy
             return
         with read_back(self.target, path, self._parts, self.limits) as written:
@@ -321,6 +332,13 @@ def _carry(loss: Loss) -> Loss:
     return replace(loss, fate="carried") if loss.fate in ("left out", "text", "changed") else loss
 
 
+def _cannot_hand_on(format: str | None, what: str) -> str:
+    return (
+        f"the {format} original that is carried cannot be handed on: tensor {what}. "
+        "Convert without --carry, or restore it first"
+    )
+
+
 def _hand_on(skeleton: Skeleton, model: Model, forms: Mapping[str, Tensor]) -> Skeleton:
     """The original that ``model`` carries, bound to the ``forms`` in which its tensors travel from now on."""
     bonds = []
@@ -328,21 +346,20 @@ def _hand_on(skeleton: Skeleton, model: Model, forms: Mapping[str, Tensor]) -> S
         tensor = model.get(bond.carried) if bond.carried else None
         if bond.carried and (tensor is None or not bond.fits(tensor)):
             now = "is gone" if tensor is None else f"is {tensor.dtype}{list(tensor.shape)}"
-            raise ContentError(
-                f"the {skeleton.format} original that is carried cannot be handed on: tensor {bond.carried!r} {now}. "
-                "Convert without --carry, or restore it first"
-            )
+            raise ContentError(_cannot_hand_on(skeleton.format, f"{bond.carried!r} {now}"))
         form = forms.get(bond.carried) if bond.carried else None
         carried = ("", "", ()) if form is None else (form.name, str(form.dtype), form.shape)
         bonds.append(Bond(bond.name, bond.dtype, bond.shape, bond.size, *carried))
     return Skeleton(skeleton.format, tuple(bonds), skeleton.members, skeleton.folder)
 
 
-def _refuse_losses(target: Format, losses: list[Loss]) -> str:
-    """The list of losses, and what would help."""
-    shown = "; ".join(str(loss) for loss in losses[:_NAMED])
+def _refuse_losses(target: Format, losses: Sequence[str]) -> None:
+    """ContentError with the list of losses, and what would help."""
+    if not losses:
+        return
+    shown = "; ".join(losses[:_NAMED])
     more = f"; and {len(losses) - _NAMED} more" if len(losses) > _NAMED else ""
-    return (
+    raise ContentError(
         f"{target.name} cannot hold everything, and strict was asked for: {shown}{more}. "
         "To go on without it leave out --strict; to keep it, use --carry or another format"
     )

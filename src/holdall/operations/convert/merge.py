@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdall.errors import FormatError
 from holdall.limits import Limits
 from holdall.metadata import Entry, Metadata, without_own
-from holdall.model import Model
+from holdall.model import Model, TensorTable
 from holdall.operations.convert.bound import original_of
 from holdall.operations.convert.names import lengthen_names
 from holdall.operations.convert.report import ConversionReport
@@ -25,7 +26,8 @@ class Merged:
     """One model, and the ``proofs`` of tensors that get their type back from a skeleton."""
 
     model: Model
-    proofs: list[Proof] = field(default_factory=list)
+    proofs: dict[str, Proof] = field(default_factory=dict)  # by the name of the tensor
+    lost: list[str] = field(default_factory=list)  # what differs between the sources, in words
 
 
 def merge_models(models: Sequence[Model], report: ConversionReport, limits: Limits, *, carry: bool) -> Merged:
@@ -33,12 +35,13 @@ def merge_models(models: Sequence[Model], report: ConversionReport, limits: Limi
     if carry:
         return Merged(models[0])
     found = [_uncover(model, report, limits) for model in models]
-    proofs = [proof for one in found for proof in one.proofs]
+    proofs = {name: proof for one in found for name, proof in one.proofs.items()}
     plain = [_lengthen(one.model, report) for one in found]
-    return Merged(plain[0] if len(plain) == 1 else _join(plain, report), proofs)
+    lost: list[str] = []
+    return Merged(plain[0] if len(plain) == 1 else _join(plain, lost), proofs, lost)
 
 
-def _join(models: Iterable[Model], report: ConversionReport) -> Model:
+def _join(models: Iterable[Model], lost: list[str]) -> Model:
     """The tensors of all; of metadata and assets with the same name, those of the first."""
     models = list(models)
     entries: dict[str, Entry] = {}
@@ -47,11 +50,11 @@ def _join(models: Iterable[Model], report: ConversionReport) -> Model:
         for entry in model.metadata.entries:
             kept = entries.setdefault(entry.key, Entry(entry.key, entry.value))
             if _differs(kept.value, entry.value):
-                report.dropped.append(f"metadata {entry.key!r} differs between the sources: the first stays")
+                lost.append(f"metadata {entry.key!r} differs between the sources: the first stays")
         for name in model.assets:
             payload = model.assets.payload(name)
             if assets.setdefault(name, payload) is not payload and assets[name].read() != payload.read():
-                report.dropped.append(f"asset {name!r} differs between the sources: the first stays")
+                lost.append(f"asset {name!r} differs between the sources: the first stays")
     return Model(
         [tensor for model in models for tensor in model.tensors],
         metadata=Metadata(entries.values()),
@@ -83,18 +86,28 @@ def _uncover(model: Model, report: ConversionReport, limits: Limits) -> Merged:
     alone = [bond.name for bond in skeleton.bonds if not bond.carried]  # without bytes: nothing had to travel
     original = original_of(model) if covered else None
     if original is None:
-        return Merged(model.replace(metadata=without_own(model.metadata)))
-    tensors, proofs = [], []
+        return Merged(_without_original(model, model.tensors))
+    tensors: list[Tensor] = []
+    proofs: dict[str, Proof] = {}
     for tensor in model.tensors:
         row, bond = covered.get(tensor.name, (0, None))
         if bond is None or not bond.fits(tensor):
             tensors.append(tensor)
             continue
-        proofs.append(_bond_proof(tensor, bond, hashes[DIGEST * row : DIGEST * (row + 1)]))
+        proofs[bond.name] = _bond_proof(tensor, bond, hashes[DIGEST * row : DIGEST * (row + 1)])
         true = original[bond.name]
         tensors.append(Tensor(true.name, true.dtype, true.shape, true.payload, true.native))
     tensors += [original[name] for name in alone]
-    return Merged(model.replace(tensors=tensors, metadata=without_own(model.metadata)), proofs)
+    if any(original[name].nbytes for name in alone):
+        raise FormatError(BROKEN.id, None, f"the carried skeleton has bytes of {alone[0]!r}, which does not travel")
+    return Merged(_without_original(model, tensors), proofs)
+
+
+def _without_original(model: Model, tensors: TensorTable | list[Tensor]) -> Model:
+    """``model`` as itself alone; its facets are still those of the original, such as a quantization_config."""
+    plain = model.replace(tensors=tensors, metadata=without_own(model.metadata))
+    plain.origin = model
+    return plain
 
 
 def _bond_proof(tensor: Tensor, bond: Bond, digest: bytes) -> Proof:
@@ -104,7 +117,7 @@ def _bond_proof(tensor: Tensor, bond: Bond, digest: bytes) -> Proof:
     what = f"tensor {tensor.name!r}, which carries {bond.dtype}{list(bond.shape)}"
     return Proof(
         payload.source, payload.offset, payload.offset + bond.size, "blake3", digest, BROKEN.id, what,
-        stated="the carried skeleton",
+        stated="the carried skeleton (holdall restore --with-changes takes new bytes)",
     )  # fmt: skip
 
 

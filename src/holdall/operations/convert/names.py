@@ -56,6 +56,8 @@ def lengthen_names(model: Model) -> tuple[Model, int]:
         return model, 0
     tensors = [tensor.replace(name=before.get(tensor.name, tensor.name)) for tensor in model.tensors]
     count = sum(tensor.name in before for tensor in model.tensors)
+    if not count:
+        return model, 0
     return model.replace(tensors=tensors, metadata=model.metadata.updated({}, without=[NAMES])), count
 
 

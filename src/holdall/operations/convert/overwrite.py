@@ -19,6 +19,8 @@ from holdall.model import Model
 from holdall.source import Source
 from holdall.tensor import Tensor
 
+_NAMED = 5
+
 __all__ = ["narrowed", "refuse_clobber", "refuse_in_place", "source_at"]
 
 
@@ -73,9 +75,18 @@ def narrowed(tensors: Iterable[tuple[Tensor, Tensor]]) -> list[str]:
 
     Casts that are exact lose nothing, and those to and from integers refuse a value rather than changing it.
     """
-    changed = {(str(old.dtype), str(new.dtype)): (old, new) for old, new in tensors}
-    lossy = [(old, new) for old, new in changed.values() if not _exact(old.dtype, new.dtype)]
-    return [f"tensor {old.name!r} goes from {old.dtype} to {new.dtype}" for old, new in lossy]
+    lossy: dict[tuple[str, str], list[str]] = {}
+    for old, new in tensors:
+        if old.count and not _exact(old.dtype, new.dtype):
+            lossy.setdefault((str(old.dtype), str(new.dtype)), []).append(old.name)
+    return [f"{_list(names)} from {old} to {new}" for (old, new), names in lossy.items()]
+
+
+def _list(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"tensor {names[0]!r} goes"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"tensors {', '.join(map(repr, names[:_NAMED]))}{more} go"
 
 
 def _exact(old: DType | Encoding, new: DType | Encoding) -> bool:

@@ -14,8 +14,10 @@ from holdall.check import Check
 from holdall.errors import ContentError, UnsupportedError
 from holdall.ledger import Ledger
 from holdall.limits import DEFAULT_LIMITS, Limits
+from holdall.metadata import without_own
 from holdall.model import Model
 from holdall.operations.convert.bound import Bound, bind, may_read, plan_of
+from holdall.operations.convert.express import as_text
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
 from holdall.operations.convert.report import ConversionReport, Loss
 from holdall.operations.convert.skeleton import DIGEST, Skeleton, find
@@ -64,6 +66,7 @@ def restore(
     refuse_clobber(dst, clobber)
     with open_model(src, mmap=False, limits=limits, allowed=allowed) as model:
         work = _Restoring(model, limits or DEFAULT_LIMITS, dst)
+        work.report.changes += work.left_out()
         changed = work.changes() if with_changes else []
         plan = work.changed_plan(changed) if changed else work.plan()
         report = work.report
@@ -73,7 +76,7 @@ def restore(
         if not dry_run:
             proofs = proofs_for(model, (t.payload for t in model.tensors if t.payload is not None)) if check else []
             with Proving(proofs) as proving:
-                write(dst, plan, fsync=fsync, progress=progress, approve=_both(proving, work.approve))
+                write(dst, plan, fsync=fsync, progress=progress, approve=_both(proving, work.approve), clobber=clobber)
             report.size = size_of(Path(dst), plan)
             report.written = True
     report.seconds = time.monotonic() - began
@@ -164,7 +167,10 @@ class _Restoring:
         report, tensors = self.report, []
         rows = {bond.name: row for row, bond in enumerate(self.skeleton.bonds)}
         for tensor in self.original.tensors:
-            row = rows[tensor.name]
+            row = rows.get(tensor.name, -1)
+            if row < 0:  # in the original's own bytes
+                tensors.append(tensor)
+                continue
             bond, payload = self.skeleton.bonds[row], self.bound.payloads[row]
             now = self.model.get(bond.carried) if bond.carried else None
             if payload is not None:
@@ -184,6 +190,16 @@ class _Restoring:
         report.changes += changed
         self._count(restored)
         return self.target.plan(restored, self.target.settings({}))
+
+    def left_out(self) -> list[str]:
+        """What the carrier says beside its tensors and the original does not: it is not restored."""
+        mine, theirs = without_own(self.model.metadata), self.original.metadata
+        other = [key for key, value in mine.items() if key not in theirs or as_text(theirs[key]) != as_text(value)]
+        found = [f"metadata {key!r}" for key in other] + [
+            f"asset {name!r}" for name in self.model.assets if name not in self.original.assets
+        ]
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        return [f"not in the original, and left out: {', '.join(found[:_NAMED])}{more}"] if found else []
 
     def _count(self, model: Model) -> None:
         self.report.tensors, self.report.nbytes = len(model), model.nbytes

@@ -21,7 +21,7 @@ from holdall.errors import FormatError, LimitError, UnsupportedError
 from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.metadata import HASHES, SKELETON, Entry, Metadata
 from holdall.payload import Range
-from holdall.source import Source
+from holdall.source import Source, contained
 
 if TYPE_CHECKING:
     from holdall.model import Model
@@ -31,7 +31,8 @@ __all__ = ["BROKEN", "DIGEST", "Bond", "Member", "Skeleton", "cut", "find", "spl
 
 MAX_BYTES = 256 << 20  # of the pieces together, before compression
 DIGEST = 32  # bytes of the BLAKE3 of a bond
-_VERSION = "2"
+_VERSION, _STORED = "2", "2s"  # compressed, or stored where it would shrink to next to nothing
+_DEPTH = 4  # folders in folders of an original
 
 BROKEN = Rule("core.skeleton", "a carried skeleton is whole")
 
@@ -84,8 +85,10 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
         from blake3 import blake3
 
         data = msgspec.msgpack.encode(self)
-        letters = _to_letters(compress(data, 9))
-        return f"{_VERSION}.{len(data)}.{blake3(data).hexdigest()}.{letters}"
+        packed, version = compress(data, 9), _VERSION
+        if len(data) > _most(len(packed), DEFAULT_LIMITS):  # readers would take it for a bomb
+            packed, version = data, _STORED
+        return f"{version}.{len(data)}.{blake3(data).hexdigest()}.{_to_letters(packed)}"
 
     @classmethod
     def from_text(cls, text: str, limits: Limits = DEFAULT_LIMITS) -> Skeleton:
@@ -93,13 +96,14 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
         from blake3 import blake3
 
         version, _, rest = text.partition(".")
-        if version != _VERSION:
+        if version not in (_VERSION, _STORED):
             message = f"the carried skeleton is of version {version[:20]!r}; version {_VERSION} is known"
             raise FormatError(BROKEN.id, None, message)
         size, _, rest = rest.partition(".")
         digest, _, letters = rest.partition(".")
         try:
-            data = _inflate(_from_letters(letters), int(size), limits)
+            packed = _from_letters(letters)
+            data = packed if version == _STORED else _inflate(packed, int(size), limits)
             if blake3(data).hexdigest() != digest:
                 raise FormatError(BROKEN.id, None, "the carried skeleton does not have the BLAKE3 that it states")
             skeleton = msgspec.msgpack.decode(data, type=cls)
@@ -107,6 +111,8 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
             if isinstance(error, FormatError):
                 raise
             raise FormatError(BROKEN.id, None, f"the carried skeleton cannot be read: {error}") from None
+        _check_bonds(skeleton.bonds)
+        _check_names([member.name for member in skeleton.members])
         placed: set[int] = set()  # a bond goes to one place, or a small file would make a huge one
         for member in skeleton.members:
             _check_member(member, skeleton.bonds, placed)
@@ -130,12 +136,34 @@ def _from_letters(letters: str) -> bytes:
     return urlsafe_b64decode(letters + "=" * (-len(letters) % 4))
 
 
+def _check_bonds(bonds: Sequence[Bond]) -> None:
+    """A tensor travels once, and one that does not travel has no bytes."""
+    carried = [bond.carried for bond in bonds if bond.carried]
+    if len(set(carried)) < len(carried):
+        raise FormatError(BROKEN.id, None, "the carried skeleton takes two tensors from one")
+    heavy = next((bond.name for bond in bonds if not bond.carried and bond.size), None)
+    if heavy is not None:
+        raise FormatError(BROKEN.id, None, f"the carried skeleton has bytes of {heavy!r}, which does not travel")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """The files of a folder lie in it, not deep, and none where another needs a folder."""
+    files = set(names)
+    if len(files) < len(names):
+        raise FormatError(BROKEN.id, None, "the carried skeleton has a file twice")
+    for name in names:
+        parts = contained(name) if name else ()
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        if len(parts) > _DEPTH or not files.isdisjoint(above):
+            raise FormatError(BROKEN.id, None, f"the carried skeleton has a file out of place: {name[:100]!r}")
+
+
 def _check_member(member: Member, bonds: Sequence[Bond], placed: set[int]) -> None:
     """Cuts in order, apart, inside the file, each as large as its tensor, and exactly the kept bytes between them."""
     at = payload = 0
     for start, size, row in member.cuts:
         wrong = start < at or size < 0 or not 0 <= row < len(bonds) or size != bonds[row].size
-        if wrong or row in placed:
+        if wrong or row in placed or not bonds[row].carried:
             raise FormatError(BROKEN.id, None, f"the carried skeleton has a cut out of place at {start}")
         placed.add(row)
         at, payload = start + size, payload + size
@@ -143,8 +171,13 @@ def _check_member(member: Member, bonds: Sequence[Bond], placed: set[int]) -> No
         raise FormatError(BROKEN.id, None, f"the carried skeleton keeps {len(member.kept)} bytes of {member.size}")
 
 
+def _most(packed: int, limits: Limits) -> int:
+    """Bytes that a skeleton of so many compressed ones may have."""
+    return min(limits.decompressed_bytes, max(limits.document_bytes, limits.decompression_ratio * packed))
+
+
 def _inflate(packed: bytes, size: int, limits: Limits) -> bytes:
-    cap = min(limits.decompressed_bytes, max(limits.document_bytes, limits.decompression_ratio * len(packed)))
+    cap = _most(len(packed), limits)
     if size > cap:
         raise LimitError(LIMIT.id, None, f"the carried skeleton inflates to {size} bytes, more than {cap}")
     return b"".join(expand([packed], size))

@@ -12,7 +12,7 @@ from holdall.errors import ContentError
 from holdall.format import Format
 from holdall.ledger import Ledger
 from holdall.limits import Limits
-from holdall.metadata import NAMES, is_own
+from holdall.metadata import is_own
 from holdall.model import Model
 from holdall.operations.convert.express import as_text
 from holdall.operations.convert.report import Loss
@@ -36,12 +36,13 @@ def write(
     fsync: bool,
     progress: Progress | None,
     approve: Callable[[Path, Results], None],
+    clobber: bool = True,
 ) -> None:
     """Carry out ``plan``; ``approve`` sees the new file or folder before it takes its name, and may raise."""
     if isinstance(plan, Plan):
-        write_file(dst, plan, fsync=fsync, progress=progress, approve=approve)
+        write_file(dst, plan, fsync=fsync, progress=progress, approve=approve, clobber=clobber)
     else:
-        write_folder(dst, plan, fsync=fsync, progress=progress, approve=approve)
+        write_folder(dst, plan, fsync=fsync, progress=progress, approve=approve, clobber=clobber)
 
 
 def size_of(path: Path, plan: Plan | FolderPlan) -> int:
@@ -109,7 +110,7 @@ def compare_content(source: Model, written: Model, planned: Iterable[Loss]) -> l
     reasons = {(loss.part, loss.name): loss for loss in planned}
     found: list[Loss] = [loss for loss in planned if loss.part == "native"]
     for key, value in source.metadata.items():
-        if is_own(key) or key == NAMES:
+        if is_own(key):
             continue
         known = reasons.get(("metadata", key))
         now = _look_up(written.metadata, key)
