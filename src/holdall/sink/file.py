@@ -31,6 +31,8 @@ Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where k
 Approve = Callable[[Path, Results], None]
 
 _ZEROS = memoryview(bytes(tuned(1 << 16)))
+_PAGE = 4096  # bytes of a page of memory
+_CACHED = tuned(1 << 20)  # bytes that stay in the cache between reading and writing them
 _LAG = 3  # chunks whose digests may still be under way
 _FILES = 4  # of a folder, written at the same time
 
@@ -313,18 +315,33 @@ class _Writer:
                 self._put(chunk)
 
     def _copy_in_kernel(self, payload: Range) -> int:
-        """Let the kernel move a range between files, where nobody wants to see the bytes; returns how far it came."""
+        """Copy a range between files where no tap needs the bytes. Returns the bytes copied.
+
+        The kernel moves them where both places lie alike in their pages. Where they do not it is slow: a small buffer
+        that stays in the cache is faster.
+        """
         if not isinstance(payload.source, FileSource) or self._taps.touching(self._at, payload.size):
             return 0
+        if (payload.offset - self._at) % _PAGE:
+            return self._copy_by_buffer(payload)
         done = 0
         with payload.source.held() as fd:
             while done < payload.size:
                 moved = self._output.copy(fd, payload.offset + done, min(payload.size - done, 8 * CHUNK), self._at)
-                if not moved:  # whoever reads the rest finds out why
+                if not moved:  # reading the rest finds out why
                     break
                 done += moved
                 self._advance(moved)
         return done
+
+    def _copy_by_buffer(self, payload: Range) -> int:
+        buffer = memoryview(bytearray(min(_CACHED, payload.size)))
+        for start in range(0, payload.size, len(buffer)):
+            window = buffer[: payload.size - start]
+            payload.source.read_into(payload.offset + start, window)
+            self._output.write(window, self._at)
+            self._advance(len(window))
+        return payload.size
 
     def _put(self, data: memoryview) -> None:
         """Write one chunk while digests of the last few are still being taken: they may lag, and no more than that."""
