@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: demo transformers chains test test-all lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
+.PHONY: demo transformers chains test test-all test-long lint bench fuzz fuzz-campaign fuzz-table fuzz-native soak docs pins clean
 .DEFAULT_GOAL := test
 
 # Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
@@ -38,7 +38,9 @@ test: lint $(if $(filter 1,$(TORCH)),$(VENV)/.torch)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 # What takes minutes too: the suite once more with buffers of a few bytes.
-test-all: test
+test-all: test test-long
+
+test-long: $(READY)
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(READY)
