@@ -35,6 +35,7 @@ class Holds:
     dtypes: frozenset[str]
     min_rank: int = 0
     max_rank: int | None = None
+    scalars: frozenset[str] | None = None  # the dtypes of tensors without dimensions; None: all of them
     zero_size: bool = True
     whole_bytes: bool = False  # a tensor of a packed type must end with its last byte
     declared: bool = False  # tensors without data
@@ -50,6 +51,10 @@ class Holds:
     refuses_metadata: Callable[[str, Any], str | None] = field(default=lambda key, value: None)
     refuses_asset: Callable[[str], str | None] = field(default=lambda name: None)
 
+    def holds_scalar(self, tensor: Tensor) -> bool:
+        """False for a tensor without dimensions of a dtype that the format's own readers then do not take."""
+        return bool(tensor.shape) or self.scalars is None or str(tensor.dtype) in self.scalars
+
     def refuses(self, tensor: Tensor) -> str | None:
         """Why ``tensor`` cannot be held as it is; None when it can."""
         rank, bits = len(tensor.shape), getattr(tensor.dtype, "bits", 8)
@@ -59,6 +64,8 @@ class Holds:
             return f"rank {self.min_rank} at least"
         if self.max_rank is not None and rank > self.max_rank:
             return f"rank {self.max_rank} at most"
+        if not self.holds_scalar(tensor):
+            return f"no {tensor.dtype} without dimensions"
         if not self.zero_size and tensor.count == 0:
             return "no empty tensors"
         if not self.declared and not tensor.has_data:

@@ -102,3 +102,17 @@ def test_a_dtype_that_is_bound_to_its_format_is_not_parted_from_it(tmp_path: Pat
         holdall.convert(tmp_path / "m.oinf", tmp_path / "m.npz")
     with pytest.raises(ContentError, match="'q' is scaled by"):
         holdall.convert(tmp_path / "m.oinf", tmp_path / "x.oinf", cast={"q": "i16"})
+
+
+def test_a_scalar_that_gguf_readers_stumble_over_is_refused(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    holdall.save(tmp_path / "m.oinf", {"s": np.array(2, ml_dtypes.bfloat16), "w": W})
+    with pytest.raises(ContentError, match=r"'s' bf16\[\] \(no bf16 without dimensions\).*--cast f32"):
+        holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf")
+    holdall.convert(tmp_path / "m.oinf", tmp_path / "m.gguf", cast={"s": "f32"})
+    assert {tensor.name for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors} == {"s", "w"}
+    holdall.convert(tmp_path / "m.oinf", tmp_path / "c.gguf", carry=True)
+    assert {tensor.name for tensor in gguf.GGUFReader(tmp_path / "c.gguf").tensors} == {"s", "w"}
+    holdall.restore(tmp_path / "c.gguf", tmp_path / "back.oinf")
+    assert (tmp_path / "back.oinf").read_bytes() == (tmp_path / "m.oinf").read_bytes()

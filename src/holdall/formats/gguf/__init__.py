@@ -49,6 +49,7 @@ class Gguf(Format):
     holds = Holds(
         dtypes=frozenset([*PLAIN.values(), *(blocks.name for blocks in BLOCKS.values())]),
         max_rank=MAX_DIMS,
+        scalars=frozenset(PLAIN.values()) - {"bf16"},  # gguf-py counts bf16 in blocks, and blocks by the last dimension
         free_text=True,
         max_name=MAX_NAME,
         text_bytes=1 << 30,  # of ggml

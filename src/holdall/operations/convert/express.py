@@ -94,7 +94,8 @@ def _ways_out(tensors: list[Tensor], target: Format, packed: Collection[str]) ->
     """The options that help with at least one of ``tensors``."""
     holds = target.holds
     ways = []
-    missing = [t for t in tensors if str(t.dtype) not in holds.dtypes and t.name not in packed]
+    untyped = [t for t in tensors if str(t.dtype) not in holds.dtypes or not holds.holds_scalar(t)]
+    missing = [tensor for tensor in untyped if tensor.name not in packed]
     if any(isinstance(tensor.dtype, Encoding) and not isinstance(tensor.dtype, Opaque) for tensor in missing):
         ways.append("--dequantize")
     kinds = {tensor.dtype.kind for tensor in missing if isinstance(tensor.dtype, DType)}
@@ -161,6 +162,9 @@ def _carried_form(tensor: Tensor, target: Format, taken: set[str], losses: list[
     if holds.max_rank is not None and rank > holds.max_rank:
         lose(f"{target.name} holds at most {holds.max_rank} dimensions, not {rank}", "reshaped")
         form = form.replace(shape=(form.count,))
+    if not holds.holds_scalar(form):
+        lose(f"{target.name} holds no {form.dtype} without dimensions", "reshaped")
+        form = form.replace(shape=(1,))
     if rank < holds.min_rank:
         lose(f"{target.name} holds no tensor of {rank} dimensions", "reshaped")
         form = form.replace(shape=(1,) * holds.min_rank)
