@@ -170,10 +170,10 @@ def test_copies_in_the_kernel_fall_back(tmp_path, original, monkeypatch, code):
     monkeypatch.setattr(os, "copy_file_range", refuse)
     plan = Plan()
     plan.put(b"abc")
-    plan.stream(Range(FileSource(tmp_path / "in"), 1, len(original) - 1))
+    plan.stream(Range(FileSource(tmp_path / "in"), 3, len(original) - 3))
     write_file(tmp_path / "out", plan)
     assert calls
-    assert (tmp_path / "out").read_bytes() == b"abc" + original[1:]
+    assert (tmp_path / "out").read_bytes() == b"abc" + original[3:]
 
 
 def test_copies_in_the_kernel_copy(tmp_path, original, monkeypatch):

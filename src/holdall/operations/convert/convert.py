@@ -167,6 +167,8 @@ def _write(
 
         def approve(path: Path, results: Results) -> None:
             proving.finish()
+            for file in [plan] if isinstance(plan, Plan) else plan.files.values():
+                file.pieces.clear()  # headers and tables of megabytes, which are written by now
             job.approve(path, results)
 
         write(dst, plan, fsync=fsync, progress=step, approve=approve, clobber=clobber)

@@ -39,7 +39,7 @@ BROKEN = Rule("core.skeleton", "a carried skeleton is whole")
 Cut = tuple[int, int, int]  # start, size, and the row of the bond whose payload goes there
 
 
-class Bond(msgspec.Struct, frozen=True, array_like=True):
+class Bond(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One tensor of the original: what it was, and as what it travels. ``carried`` is empty when it does not.
 
     The BLAKE3 of its bytes travels beside the skeleton: it is known only after they have been written.
@@ -63,7 +63,7 @@ class Bond(msgspec.Struct, frozen=True, array_like=True):
         return (self.carried, self.carried_dtype, self.carried_shape) == (self.name, self.dtype, self.shape)
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One file of the original: its name in its folder (empty for a single file), and what is not payload."""
 
     name: str
@@ -138,12 +138,16 @@ def _from_letters(letters: str) -> bytes:
 
 def _check_bonds(bonds: Sequence[Bond]) -> None:
     """A tensor travels once, and one that does not travel has no bytes."""
-    carried = [bond.carried for bond in bonds if bond.carried]
-    if len(set(carried)) < len(carried):
-        raise FormatError(BROKEN.id, None, "the carried skeleton takes two tensors from one")
-    heavy = next((bond.name for bond in bonds if not bond.carried and bond.size), None)
-    if heavy is not None:
-        raise FormatError(BROKEN.id, None, f"the carried skeleton has bytes of {heavy!r}, which does not travel")
+    seen: set[str] = set()
+    for bond in bonds:
+        if bond.carried in seen:
+            raise FormatError(BROKEN.id, None, f"the carried skeleton takes two tensors from {bond.carried!r}")
+        if not bond.carried and bond.size:
+            raise FormatError(
+                BROKEN.id, None, f"the carried skeleton has bytes of {bond.name!r}, which does not travel"
+            )
+        if bond.carried:
+            seen.add(bond.carried)
 
 
 def _check_names(names: Sequence[str]) -> None:
