@@ -15,7 +15,7 @@ from holdall.source.buffers import Buffers
 __all__ = ["SMALL", "Announced", "make_ahead", "read_ahead", "sources_of"]
 
 SMALL = tuned(256 << 10)  # payloads up to this are gathered into one write
-_TOGETHER = tuned(16 << 20)  # bytes of small payloads that a source is told of at once
+_TOGETHER = tuned(16 << 20)  # bytes of small payloads that one prefetch asks for
 
 
 class Announced:
