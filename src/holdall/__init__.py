@@ -1,4 +1,4 @@
-"""holdall: the files that hold model weights, opened, checked, explained, converted, compared and written.
+"""holdall opens, checks, explains, converts, compares and writes the files that hold model weights.
 
 >>> import holdall, numpy as np
 >>> holdall.save("example.oinf", {"w": np.eye(2, dtype=np.float32)})
@@ -9,11 +9,9 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 
-TYPE_CHECKING = False  # that of typing, which takes longer to import than the command line needs to heed ctrl-C
+TYPE_CHECKING = False  # importing typing for it would delay the start of the command line
 if TYPE_CHECKING:
     from typing import Any
 
@@ -21,23 +19,26 @@ __version__ = "0.1.0"
 
 # Names are looked up when first used: `holdall --version` must not pay for numpy.
 _HOMES = {
-    "open": "holdall.api:open_model",
-    "save": "holdall.api:save",
-    "verify": "holdall.api:verify",
+    "open": "holdall.operations.open_save:open_model",
+    "save": "holdall.operations.open_save:save",
+    "verify": "holdall.operations.open_save:verify",
     "convert": "holdall.operations.convert.convert:convert",
     "restore": "holdall.operations.convert.restore:restore",
     "ConversionReport": "holdall.operations.convert.report:ConversionReport",
-    "diff": "holdall.diff:diff",
-    "edit": "holdall.edit:edit",
-    "EditReport": "holdall.edit:EditReport",
-    "Difference": "holdall.diff:Difference",
-    "formats": "holdall.api:formats",
-    "Model": "holdall.model:Model",
-    "Tensor": "holdall.tensor:Tensor",
+    "diff": "holdall.operations.diff:diff",
+    "diff_trace": "holdall.operations.trace:diff_trace",
+    "TraceDifference": "holdall.operations.trace:TraceDifference",
+    "edit": "holdall.operations.edit:edit",
+    "EditReport": "holdall.operations.edit:EditReport",
+    "Difference": "holdall.operations.diff:Difference",
+    "formats": "holdall.operations.open_save:formats",
+    "Model": "holdall.model.model:Model",
+    "Tensor": "holdall.model.tensor:Tensor",
     "Limits": "holdall.limits:Limits",
-    "Report": "holdall.check:Report",
-    "Finding": "holdall.check:Finding",
+    "Report": "holdall.base.check:Report",
+    "Finding": "holdall.base.check:Finding",
     "HoldallError": "holdall.errors:HoldallError",
+    "ForeignError": "holdall.errors:ForeignError",
     "FormatError": "holdall.errors:FormatError",
     "HashError": "holdall.errors:HashError",
     "LimitError": "holdall.errors:LimitError",
@@ -45,19 +46,25 @@ _HOMES = {
     "ContentError": "holdall.errors:ContentError",
     "ClosedError": "holdall.errors:ClosedError",
     "MissingError": "holdall.errors:MissingError",
-    "Vocab": "holdall.vocab:Vocab",
+    "Vocab": "holdall.model.vocab:Vocab",
     "ParamStore": "holdall.params:ParamStore",
+    "identity": "holdall.model.identity",
+    "jax": "holdall.jax",
+    "numpy": "holdall.numpy",
+    "oinf": "holdall.oinf",
+    "plugin": "holdall.plugin",
+    "profiles": "holdall.profiles",
+    "quant": "holdall.quant",
+    "runtime": "holdall.runtime",
+    "testing": "holdall.testing",
+    "torch": "holdall.torch",
+    "transformers": "holdall.transformers",
+    "view": "holdall.viewer.notebook:view",
 }
 
-_MODULES = ("identity", "jax", "numpy", "oinf", "profiles", "quant", "runtime", "testing", "torch")
 
-__all__ = [
-    "ClosedError",
-    "ContentError",
-    "ConversionReport",
-    "Difference",
-    "EditReport",
-    "Finding",
+__all__ = ["ClosedError", "ContentError", "ConversionReport", "Difference", "EditReport", "Finding", "ForeignError"]
+__all__ += [
     "FormatError",
     "HashError",
     "HoldallError",
@@ -67,39 +74,30 @@ __all__ = [
     "Model",
     "ParamStore",
     "Report",
+]
+__all__ += [
     "Tensor",
+    "TraceDifference",
     "UnsupportedError",
     "Vocab",
     "__version__",
     "convert",
     "diff",
+    "diff_trace",
     "edit",
     "formats",
     "identity",
-    "jax",
-    "numpy",
-    "oinf",
-    "open",
-    "profiles",
-    "quant",
-    "restore",
-    "runtime",
-    "save",
-    "testing",
-    "torch",
-    "verify",
 ]
+__all__ += ["jax", "numpy", "oinf", "open", "plugin", "profiles", "quant", "restore", "runtime", "save", "torch"]
+__all__ += ["transformers", "verify", "view"]
 
 if TYPE_CHECKING:
-    from holdall import identity, jax, numpy, oinf, profiles, quant, runtime, testing, torch
-    from holdall.api import formats, save, verify
-    from holdall.api import open_model as open
-    from holdall.check import Finding, Report
-    from holdall.diff import Difference, diff
-    from holdall.edit import EditReport, edit
+    from holdall import jax, numpy, oinf, plugin, profiles, quant, runtime, torch, transformers
+    from holdall.base.check import Finding, Report
     from holdall.errors import (
         ClosedError,
         ContentError,
+        ForeignError,
         FormatError,
         HashError,
         HoldallError,
@@ -108,37 +106,32 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from holdall.limits import Limits
-    from holdall.model import Model
+    from holdall.model import identity
+    from holdall.model.model import Model
+    from holdall.model.tensor import Tensor
+    from holdall.model.vocab import Vocab
     from holdall.operations.convert.convert import convert
     from holdall.operations.convert.report import ConversionReport
     from holdall.operations.convert.restore import restore
+    from holdall.operations.diff import Difference, diff
+    from holdall.operations.edit import EditReport, edit
+    from holdall.operations.open_save import formats, save, verify
+    from holdall.operations.open_save import open_model as open
+    from holdall.operations.trace import TraceDifference, diff_trace
     from holdall.params import ParamStore
-    from holdall.tensor import Tensor
-    from holdall.vocab import Vocab
+    from holdall.viewer.notebook import view
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"holdall.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'holdall' has no attribute {name!r}")
     module, _, attribute = home.partition(":")
-    value = getattr(import_module(module), attribute)
+    found = import_module(module)
+    value = getattr(found, attribute) if attribute else found
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Keeps the verbs: importing the room ``holdall.convert`` must not hide ``holdall.convert()``."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

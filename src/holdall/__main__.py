@@ -1,4 +1,4 @@
-"""The way into the command line, for ``python -m holdall`` and for the ``holdall`` script."""
+"""Starts the command line, for ``python -m holdall`` and for the ``holdall`` script."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import signal
 
 __all__ = ["run"]
 
-INTERRUPTED = 130  # what a shell reports of a program that SIGINT ended
+INTERRUPTED = 130  # the exit code that a shell reports of a program ended by SIGINT
 
 
 def run() -> None:
-    """Run the command line. Ctrl-C ends it from here on, even while it is still being imported."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it may be ignored
+    """Run the command line. Ctrl-C ends it with one line, also while its modules are being imported."""
+    # Background jobs ignore SIGINT, and must go on doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     from holdall.cli import main
 
-    main(prog_name="holdall")
+    # On Windows click would otherwise take a pattern for tensors, such as "*.weight", for the files that match it.
+    main(prog_name="holdall", windows_expand_args=False)
 
 
 def _leave(number: int, frame: object) -> None:
-    """Nothing is open yet: leave at once."""
+    """Exit at once: no file is open yet."""
     os.write(2, b"holdall: interrupted\n")
     os._exit(INTERRUPTED)
 

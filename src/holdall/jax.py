@@ -1,4 +1,4 @@
-"""Weight files as jax arrays: four verbs, for every format. jax is imported here and nowhere else.
+"""Loads and saves weight files of every format as jax arrays. No other module imports jax.
 
 from holdall.jax import load_file, save_file
 
@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdall.errors import UnsupportedError
-from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
+from holdall.operations.array_io import map_copies, open_to_load, save_to, save_to_bytes
 
 if TYPE_CHECKING:
     import jax
+    from numpy.typing import NDArray
 
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
@@ -26,18 +27,18 @@ __all__ = ["load", "load_file", "save", "save_file"]
 def load_file(
     path: str | os.PathLike[str], device: jax.Device | None = None, *, check: bool = False, **options: Any
 ) -> dict[str, jax.Array]:
-    """Every tensor of a file as an array on ``device``; ``options`` are those of :func:`holdall.open`.
+    """Load every tensor of a file as an array on ``device``; ``options`` are those of :func:`holdall.open`.
 
-    ``check=True`` proves the hashes that the file states meanwhile: HashError when one is wrong.
+    ``check=True`` checks the hashes that the file states, and raises HashError if one is wrong.
     """
-    return _loaded(path, device, check, options)
+    return _load(path, device, check, options)
 
 
 def load(
     data: bytes | bytearray | memoryview, device: jax.Device | None = None, *, check: bool = False, **options: Any
 ) -> dict[str, jax.Array]:
-    """Every tensor of a file that is in memory."""
-    return _loaded(data, device, check, options)
+    """Load every tensor of a file that is in memory."""
+    return _load(data, device, check, options)
 
 
 def save_file(
@@ -46,27 +47,33 @@ def save_file(
     metadata: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Write arrays to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them."""
-    save_to(path, _tensors(tensors), metadata, options)
+    """Write arrays to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them.
+
+    A :class:`holdall.Model` is written with its metadata and all else that it holds; a format that has no place for
+    its size variables or other content of its own format is refused.
+    """
+    save_to(path, tensors, _to_tensors, metadata, options)
 
 
 def save(
-    tensors: Mapping[str, jax.Array], metadata: Mapping[str, Any] | None = None, format: str = FORMAT, **options: Any
+    tensors: Mapping[str, jax.Array],
+    metadata: Mapping[str, Any] | None = None,
+    format: str | None = None,
+    **options: Any,
 ) -> bytes:
-    """The file that :func:`save_file` would write, as bytes."""
-    return bytes_of(_tensors(tensors), metadata, format, options)
+    """Return the file that :func:`save_file` would write: safetensors, or the format of a model, unless it is named."""
+    return save_to_bytes(tensors, _to_tensors, metadata, format, options)
 
 
-def _loaded(what: Any, device: jax.Device | None, check: bool, options: Mapping[str, Any]) -> dict[str, jax.Array]:
+def _load(what: Any, device: jax.Device | None, check: bool, options: Mapping[str, Any]) -> dict[str, jax.Array]:
     with open_to_load(what, check, options) as model:
-        return {tensor.name: _to_jax(tensor, device) for tensor in model.tensors}
+        return map_copies(lambda tensor, values: _to_jax(tensor, values, device), model)
 
 
-def _to_jax(tensor: Tensor, device: jax.Device | None) -> jax.Array:
+def _to_jax(tensor: Tensor, array: NDArray[Any], device: jax.Device | None) -> jax.Array:
+    """Put ``array`` on the device: a copy, since jax may keep its memory, which must not be the file's."""
     import jax
-    import numpy as np
 
-    array = np.array(tensor.numpy())  # jax may keep the memory, and the file's is not ours to give
     made: jax.Array = jax.device_put(array, device)
     if made.dtype != array.dtype:
         message = f"tensor {tensor.name!r}: jax would make {made.dtype} of {array.dtype}"
@@ -74,9 +81,9 @@ def _to_jax(tensor: Tensor, device: jax.Device | None) -> jax.Array:
     return made
 
 
-def _tensors(tensors: Mapping[str, jax.Array]) -> Iterator[Tensor]:
+def _to_tensors(tensors: Mapping[str, jax.Array]) -> Iterator[Tensor]:
     import numpy as np
 
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
 
     return (Tensor.of(name, np.asarray(array)) for name, array in tensors.items())

@@ -1,4 +1,4 @@
-"""Weight files as numpy arrays: four verbs, for every format.
+"""Loads and saves weight files of every format as numpy arrays.
 
 >>> import numpy as np
 >>> from holdall.numpy import load, load_file, save, save_file
@@ -15,33 +15,29 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
-from holdall.sizes import tuned
+from holdall.operations.array_io import map_copies, open_to_load, save_to, save_to_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
-_LARGE = tuned(1 << 20)  # bytes of a tensor that are worth a thread
-_THREADS = min(4, os.cpu_count() or 1)
-
 
 def load_file(path: str | os.PathLike[str], *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
-    """Every tensor of a file as an array in memory of its own, safe to modify.
+    """Load every tensor of a file as a copy that is safe to modify.
 
     ``options`` are those of :func:`holdall.open`. Types that numpy lacks (bf16, f8) are those of ml_dtypes; quantized
-    tensors are decoded. ``check=True`` proves the hashes that the file states meanwhile: HashError when one is wrong.
-    Arrays that are windows on the file come from ``holdall.open(path)[name].numpy()``.
+    tensors are decoded. ``check=True`` checks the hashes that the file states, and raises HashError if one is wrong.
+    ``holdall.open(path)[name].numpy()`` gives views of the file instead of copies.
     """
-    return _arrays(path, check, options)
+    return _load(path, check, options)
 
 
 def load(data: bytes | bytearray | memoryview, *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
-    """Every tensor of a file that is in memory."""
-    return _arrays(data, check, options)
+    """Load every tensor of a file that is in memory."""
+    return _load(data, check, options)
 
 
 def save_file(
@@ -50,33 +46,30 @@ def save_file(
     metadata: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
-    """Write arrays to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them."""
-    save_to(path, _tensors(tensors), metadata, options)
+    """Write arrays to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them.
+
+    A :class:`holdall.Model` is written with its metadata and all else that it holds; a format that has no place for
+    its size variables or other content of its own format is refused.
+    """
+    save_to(path, tensors, _to_tensors, metadata, options)
 
 
 def save(
-    tensors: Mapping[str, ArrayLike], metadata: Mapping[str, Any] | None = None, format: str = FORMAT, **options: Any
+    tensors: Mapping[str, ArrayLike],
+    metadata: Mapping[str, Any] | None = None,
+    format: str | None = None,
+    **options: Any,
 ) -> bytes:
-    """The file that :func:`save_file` would write, as bytes."""
-    return bytes_of(_tensors(tensors), metadata, format, options)
+    """Return the file that :func:`save_file` would write: safetensors, or the format of a model, unless it is named."""
+    return save_to_bytes(tensors, _to_tensors, metadata, format, options)
 
 
-def _arrays(what: Any, check: bool, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-    # Fresh memory costs as much as the copy into it: with several threads both go on at the same time.
-    with open_to_load(what, check, options) as model, ThreadPoolExecutor(_THREADS, "holdall-load") as pool:
-        arrays = {t.name: pool.submit(_copied, t) if t.nbytes >= _LARGE else _copied(t) for t in model.tensors}
-        return {name: one.result() if isinstance(one, Future) else one for name, one in arrays.items()}
+def _load(what: Any, check: bool, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    with open_to_load(what, check, options) as model:
+        return map_copies(lambda tensor, values: values, model)
 
 
-def _copied(tensor: Tensor) -> NDArray[Any]:
-    import numpy as np
-
-    return np.array(tensor.numpy())
-
-
-def _tensors(tensors: Mapping[str, ArrayLike]) -> Iterator[Tensor]:
-    from holdall.model import model_of
+def _to_tensors(tensors: Mapping[str, ArrayLike]) -> Iterator[Tensor]:
+    from holdall.model.model import model_of
 
     return iter(model_of(tensors).tensors)

@@ -1,4 +1,4 @@
-"""The OINF front: models from dataclasses and dicts, with sizes, metadata and quant parameters.
+"""Makes OINF models from dataclasses and dicts, with size variables, metadata and quant parameters.
 
 >>> import numpy as np
 >>> from dataclasses import dataclass
@@ -13,24 +13,22 @@
 >>> dict(model.sizevars), dict(model.metadata), model["state"].shape
 ({'D': 4}, {'mode': 'fast'}, (4, 4))
 
-``holdall.save("model.oinf", model)`` writes it.
+``holdall.save("model.oinf", model)`` writes it, and ``holdall.numpy.save(model)`` returns the bytes of that file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from holdall.formats.oinf.fields import Tables, collect
-from holdall.formats.oinf.inputs import ScalarValue, SizeVar, TensorSpec, Uninitialized, entry_of, sizevar_of, tensor_of
-from holdall.formats.oinf.quant import QuantParams
-from holdall.formats.oinf.read import OinfNative
-from holdall.formats.oinf.values import Bitset
-from holdall.metadata import Metadata
-from holdall.model import Model
-
-if TYPE_CHECKING:
-    from holdall.metadata import Entry
+from holdall.format.oinf.fields import Tables, collect
+from holdall.format.oinf.inputs import ScalarValue, SizeVar, TensorSpec, Uninitialized, entry_of, sizevar_of, tensor_of
+from holdall.format.oinf.quant import QuantParams
+from holdall.format.oinf.read import OinfNative
+from holdall.format.oinf.values import Bitset
+from holdall.model.metadata import Entry, Metadata
+from holdall.model.model import Model
+from holdall.operations.facets import resolve_facet
 
 __all__ = ["Bitset", "QuantParams", "ScalarValue", "SizeVar", "TensorSpec", "Uninitialized", "UninitializedTensor"]
 __all__ += ["from_dataclass", "model"]
@@ -39,7 +37,7 @@ UninitializedTensor = Uninitialized
 
 
 def from_dataclass(obj: Any) -> Model:
-    """The model that a dataclass instance describes; a plain dict works too, with the types of its values.
+    """Make the model that a dataclass instance describes; a plain dict works too, with the types of its values.
 
     ======================================================================== ============
     field                                                                    goes to
@@ -52,7 +50,8 @@ def from_dataclass(obj: Any) -> Model:
     everything else                                                          metadata
     ======================================================================== ============
 
-    ``dtype``, ``shape`` and ``name`` come from a dict in ``Annotated`` or from the field's metadata. A field wins
+    ``dtype``, ``shape`` and ``name`` come from a dict in ``Annotated`` or from the field's metadata. An integer in a
+    field of type ``float`` is a float. Tensors are sorted by field, whatever name they are given. A field wins
     over an entry of the same name in a merged dict. Public attributes that were set on the instance without being
     fields count as entries of a dict do. Arrays are not copied.
 
@@ -60,7 +59,7 @@ def from_dataclass(obj: Any) -> Model:
     >>> dict(model.sizevars), dict(model.metadata)
     ({'layer.D': 8, 'B': 2}, {'mode': 'fast'})
     """
-    return _model(collect(obj))
+    return _make_model(collect(obj))
 
 
 def model(
@@ -69,7 +68,7 @@ def model(
     sizevars: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | Metadata | None = None,
 ) -> Model:
-    """A model from its three tables.
+    """Make a model from its three tables.
 
     Tensors are arrays, lists, :class:`TensorSpec`, :class:`Uninitialized` or :class:`holdall.Tensor`; metadata are
     numbers, text, lists, arrays, :class:`Bitset` or :class:`ScalarValue`.
@@ -85,13 +84,15 @@ def model(
     else:
         entries = [entry_of(key, value) for key, value in (metadata or {}).items()]
     named = {name: tensor_of(name, value, sizes=sizes) for name, value in (tensors or {}).items()}
-    return _model(Tables(sizes, {entry.key: entry for entry in entries}, named))
+    return _make_model(Tables(sizes, {entry.key: entry for entry in entries}, named))
 
 
-def _model(tables: Tables) -> Model:
-    return Model(
+def _make_model(tables: Tables) -> Model:
+    made = Model(
         tables.tensors.values(),
         metadata=Metadata(tables.metadata.values()),
-        native=OinfNative(tables.sizevars),
+        native=OinfNative(tables.sizevars, {t.name: name for name, t in tables.tensors.items() if t.name != name}),
         format="oinf",
     )
+    made.resolve_facet = resolve_facet
+    return made

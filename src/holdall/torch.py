@@ -1,4 +1,4 @@
-"""Weight files as torch tensors: four verbs, for every format. torch is imported here and nowhere else.
+"""Loads and saves weight files of every format as torch tensors. Only holdall.transformers imports torch as well.
 
 from holdall.torch import load_file, save_file
 
@@ -12,16 +12,17 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdall.dtypes import DTYPES, DType
 from holdall.errors import ContentError, MissingError, UnsupportedError
-from holdall.fronts import FORMAT, bytes_of, open_to_load, save_to
+from holdall.model.dtypes import DTYPES, DType
+from holdall.operations.array_io import map_copies, open_to_load, save_to, save_to_bytes
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
 
-__all__ = ["load", "load_file", "load_into", "save", "save_file", "to_torch"]
+__all__ = ["find_torch_type", "load", "load_file", "load_into", "save", "save_file", "to_torch"]
 
 _NAMES = {
     "f64": "float64",
@@ -51,13 +52,13 @@ _WIDE = {"i4": "i8", "i2": "i8", "i1": "i8", "t2": "i8", "t1": "i8", "u4": "u8",
 def load_file(
     path: str | os.PathLike[str], device: str | torch.device | None = None, *, check: bool = False, **options: Any
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of a file on ``device``, in memory of its own: safe to modify, also where the file shares bytes.
+    """Load every tensor of a file as a copy on ``device``, safe to modify even if tensors of the file share bytes.
 
-    ``device="meta"`` gives types and shapes without reading a payload. ``check=True`` proves the hashes that the file
-    states meanwhile: HashError when one is wrong. ``options`` are those of :func:`holdall.open`; quantized tensors are
+    ``device="meta"`` gives types and shapes without reading a payload. ``check=True`` checks the hashes that the file
+    states, and raises HashError if one is wrong. ``options`` are those of :func:`holdall.open`; quantized tensors are
     decoded.
     """
-    return _loaded(path, device, check, options)
+    return _load(path, device, check, options)
 
 
 def load(
@@ -67,36 +68,38 @@ def load(
     check: bool = False,
     **options: Any,
 ) -> dict[str, torch.Tensor]:
-    """Every tensor of a file that is in memory."""
-    return _loaded(data, device, check, options)
+    """Load every tensor of a file that is in memory."""
+    return _load(data, device, check, options)
 
 
 def load_into(
     module: torch.nn.Module, path: str | os.PathLike[str], *, strict: bool = True, check: bool = False, **options: Any
 ) -> list[str]:
-    """Copy the tensors of a file into the parameters and buffers of ``module``; returns the names that were not met.
+    """Copy the tensors of a file into the parameters and buffers of ``module``; return the names that only one has.
 
-    Shapes and dtypes must be those of the module: a value is never rounded on its way. With ``strict``, MissingError
-    when the module or the file has a name that the other lacks. ``check`` and ``options`` are as in :func:`load_file`.
+    Shapes and dtypes must be those of the module, so that no value is rounded. With ``strict``, a name that only the
+    file or only the module has raises MissingError. ``check`` and ``options`` are as in :func:`load_file`.
     """
     import torch
 
     own = module.state_dict(keep_vars=True)
     with open_to_load(path, check, options) as model, torch.no_grad():
-        unmet = [name for name in own if name not in model] + [name for name in model if name not in own]
-        if unmet and strict:
-            raise MissingError(f"{len(unmet)} names are in the file or in the module only: {', '.join(unmet[:5])}")
-        met = [tensor for tensor in model.tensors if tensor.name in own]
-        for tensor in met:
+        unmatched = [name for name in own if name not in model] + [name for name in model if name not in own]
+        if unmatched and strict:
+            raise MissingError(
+                f"{len(unmatched)} names are in the file or in the module only: {', '.join(unmatched[:5])}"
+            )
+        matched = [tensor for tensor in model.tensors if tensor.name in own]
+        for tensor in matched:
             wanted = own[tensor.name]
             if tuple(wanted.shape) != tensor.shape or wanted.dtype != _torch_type(tensor):
                 had = f"{wanted.dtype}{list(wanted.shape)}"
                 raise ContentError(
                     f"tensor {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, the module's is {had}"
                 )
-        for tensor in met:
+        for tensor in matched:
             own[tensor.name].copy_(to_torch(tensor))
-    return unmet
+    return unmatched
 
 
 def save_file(
@@ -107,62 +110,85 @@ def save_file(
 ) -> None:
     """Write tensors to ``path``; ``options`` are those of :func:`holdall.save`, ``format=`` among them.
 
-    Tensors of any device and stride are written by their values. Tensors that are the same memory stay one where the
-    format can say so, and are written once each where it cannot.
+    A :class:`holdall.Model` is written with its metadata and all else that it holds; a format that has no place for
+    its size variables or other content of its own format is refused.
+    Tensors may be on any device and have any strides. Tensors that share memory are stored once if the format allows
+    it, else once each.
     """
-    save_to(path, _tensors(tensors), metadata, options)
+    save_to(path, tensors, _to_tensors, metadata, options)
 
 
 def save(
     tensors: Mapping[str, torch.Tensor],
     metadata: Mapping[str, Any] | None = None,
-    format: str = FORMAT,
+    format: str | None = None,
     **options: Any,
 ) -> bytes:
-    """The file that :func:`save_file` would write, as bytes."""
-    return bytes_of(_tensors(tensors), metadata, format, options)
+    """Return the file that :func:`save_file` would write: safetensors, or the format of a model, unless it is named."""
+    return save_to_bytes(tensors, _to_tensors, metadata, format, options)
 
 
 def to_torch(tensor: Tensor, device: str | torch.device | None = None) -> torch.Tensor:
-    """The values of ``tensor`` in memory of their own, on ``device``; safe to modify in place."""
+    """Return a copy of the values of ``tensor`` on ``device``, safe to modify in place."""
+    import torch
+
+    if _is_meta(device):
+        return torch.empty(tensor.shape, dtype=_torch_type(tensor), device="meta")
+    return _wrap(tensor, tensor.copy(), device)
+
+
+def _is_meta(device: str | torch.device | None) -> bool:
+    import torch
+
+    return device is not None and torch.device(device).type == "meta"
+
+
+def _wrap(tensor: Tensor, own: NDArray[Any], device: str | torch.device | None) -> torch.Tensor:
+    """Return the values ``own`` of ``tensor`` on ``device``; on the CPU they stay where they are."""
     import numpy as np
     import torch
 
     kind = _torch_type(tensor)
-    if device is not None and torch.device(device).type == "meta":
-        return torch.empty(tensor.shape, dtype=kind, device="meta")
-    array = tensor.numpy()
-    if not array.size:
+    if not own.size:
         return torch.empty(tensor.shape, dtype=kind, device=device)
-    own = np.array(array.reshape(-1).view(np.uint8))  # as bytes: numpy and torch differ in what types they have
-    return torch.from_numpy(own).view(kind).reshape(array.shape).to(device)
+    values = torch.from_numpy(own.reshape(-1).view(np.uint8))  # bytes, since torch has types that numpy lacks
+    return values.view(kind).reshape(own.shape).to(device)
 
 
-def _torch_type(tensor: Tensor) -> torch.dtype:
-    """The type of the decoded tensor: encodings decode to float32, integers below a byte to whole ones."""
+def find_torch_type(name: str) -> torch.dtype:
+    """Find the type of torch called ``name``, as torch or as holdall calls it: "bfloat16" or "bf16"."""
     import torch
 
-    dtype = tensor.dtype
-    name = _WIDE.get(dtype.name, dtype.name) if isinstance(dtype, DType) else "f32"
-    kind = getattr(torch, _NAMES.get(name, ""), None)
+    kind = getattr(torch, _NAMES.get(name, name), None)
     if not isinstance(kind, torch.dtype):
-        raise UnsupportedError(f"tensor {tensor.name!r}: this version of torch has no {dtype}")
+        raise UnsupportedError(f"this version of torch has no type {name!r}")
     return kind
 
 
-def _loaded(
+def _torch_type(tensor: Tensor) -> torch.dtype:
+    """Return the type of the decoded tensor: encodings decode to float32, packed integers to bytes."""
+    dtype = tensor.dtype
+    try:
+        return find_torch_type(_WIDE.get(dtype.name, dtype.name) if isinstance(dtype, DType) else "f32")
+    except UnsupportedError:
+        raise UnsupportedError(f"tensor {tensor.name!r}: this version of torch has no {dtype}") from None
+
+
+def _load(
     what: Any, device: str | torch.device | None, check: bool, options: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
     with open_to_load(what, check, options) as model:
-        return {tensor.name: to_torch(tensor, device) for tensor in model.tensors}
+        if _is_meta(device):
+            return {tensor.name: to_torch(tensor, device) for tensor in model.tensors}
+        return map_copies(lambda tensor, values: _wrap(tensor, values, device), model)
 
 
-def _tensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[Tensor]:
-    """torch tensors as holdall has them; those that are the same memory share a payload."""
+def _to_tensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[Tensor]:
+    """Turn torch tensors into tensors of holdall; those that share memory share a payload."""
     import torch
 
-    from holdall.payload import Held, Payload
-    from holdall.tensor import Tensor
+    from holdall.model.payload import InMemory, Payload
+    from holdall.model.tensor import Tensor
 
     names = {getattr(torch, word): name for name, word in _NAMES.items() if hasattr(torch, word)}
     shared: dict[tuple[Any, ...], Payload] = {}
@@ -187,8 +213,8 @@ def _tensors(tensors: Mapping[str, torch.Tensor]) -> Iterator[Tensor]:
         payload = shared.get(key) if tensor.numel() else None
         if payload is None:
             flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            if flat.stride(0) != 1:  # a single element out of many is contiguous too
+            if flat.stride(0) != 1:  # torch calls a single element contiguous whatever its stride
                 flat = flat.clone(memory_format=torch.contiguous_format)
-            payload = Held(flat.view(torch.uint8).numpy() if flat.numel() else b"")
+            payload = InMemory(flat.view(torch.uint8).numpy() if flat.numel() else b"")
             shared[key] = payload
         yield Tensor(name, DTYPES[names[tensor.dtype]], tuple(tensor.shape), payload)

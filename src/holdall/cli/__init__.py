@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -22,7 +22,9 @@ COMMANDS = {
     "ls": "holdall.cli.ls:ls",
     "verify": "holdall.cli.verify:verify",
     "explain": "holdall.cli.explain:explain",
+    "view": "holdall.cli.view:view",
     "extract": "holdall.cli.extract:extract",
+    "assets": "holdall.cli.assets:assets",
     "convert": "holdall.cli.convert:convert",
     "restore": "holdall.cli.restore:restore",
     "quantize": "holdall.cli.quantize:quantize",
@@ -30,19 +32,23 @@ COMMANDS = {
     "edit": "holdall.cli.edit:edit",
     "repair": "holdall.cli.repair:repair",
     "embed": "holdall.cli.embed:embed",
+    "calibrate": "holdall.cli.calibrate:calibrate",
     "formats": "holdall.cli.formats:formats",
+    "recipes": "holdall.cli.recipes:recipes",
     "from-dataclass": "holdall.cli.from_dataclass:from_dataclass",
     "demo": "holdall.cli.demo:demo",
     "completion": "holdall.cli.completion:completion",
 }
 
-# What `holdall --help` says of each, so that showing the list imports nothing.
+# The list of `holdall --help`, kept here so that showing it imports no command.
 SUMMARIES = {
     "info": "Show what a file holds, on one screen.",
     "ls": "List tensors: name, dtype, shape, bytes, offset.",
     "verify": "Check a file and list everything that is wrong with it.",
     "explain": "Show every byte's owner and meaning.",
-    "extract": "Copy tensors out, as .npy or as stored bytes.",
+    "view": "Look at a model, or at two, in the browser.",
+    "extract": "Copy tensors or assets out, as .npy or as stored bytes.",
+    "assets": "List the files inside, such as a tokenizer, or print the vocabulary.",
     "convert": "Convert between containers, losing nothing in silence.",
     "restore": "Make the original that a converted file carries again.",
     "quantize": "Quantize a model's matrices into an MCF file, and report the error.",
@@ -50,41 +56,63 @@ SUMMARIES = {
     "edit": "Change metadata, tensor names or assets of a file.",
     "repair": "Replace what is damaged in a file, and nothing else, from a good copy.",
     "embed": "Turn texts into vectors, with a sentence encoder in any container.",
+    "calibrate": "Record the ranges of a sentence encoder's activations over texts.",
     "formats": "Show the formats and what each can hold.",
+    "recipes": "Show the recipes by which converted models run elsewhere.",
     "from-dataclass": "Write a Python dataclass as an OINF file.",
     "demo": "Write, read back and verify a small model in every format.",
     "completion": "Print or install shell completion.",
 }
 
-BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
-INTERRUPTED = 130  # ... and SIGINT
-ENDING = (signal.SIGTERM, signal.SIGHUP)  # signals that end a command after it has removed what it was writing
+FAILED = 1  # the file is invalid or differs
+UNREAD = 3  # the file may be intact, and holdall cannot read it or a part of it
+# Those that a shell reports of programs ended by SIGPIPE and by SIGINT.
+BROKEN_PIPE = 141
+INTERRUPTED = 130
+_GIVEN = "holdall.given"  # the arguments, in the meta data of a context
 
 
 class Failure(click.ClickException):
-    """The file fails or differs: one sentence on stderr, exit 1."""
+    """The file is invalid or differs: one sentence on stderr."""
 
-    exit_code = 1
+    exit_code = FAILED
 
     def show(self, file: Any = None) -> None:
         """Print the sentence."""
         click.echo(f"holdall: {self.format_message()}", err=True)
 
 
+class Unread(Failure):
+    """The same where the file may be intact, and holdall cannot read it."""
+
+    exit_code = UNREAD
+
+
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports the one that is called."""
+    """A group that imports only the command that is called."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run what the words ask for, after making sure of the streams."""
+        """Run the command line, after making sure of the streams."""
         _prepare_streams()
         return super().main(*args, **settings)
 
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        """Parse the options of the group, two of which print: --help and --version."""
+        given = [str(each) for each in (args[1] if len(args) > 1 else settings["args"])]  # parsing empties the list
+        try:
+            with stdout_errors():
+                ctx = super().make_context(*args, **settings)
+        except click.UsageError as error:
+            raise _clean_usage_error(error, given) from None
+        ctx.meta[_GIVEN] = given
+        return ctx
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of the table."""
+        """Return the names of all commands, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command itself, imported now."""
+        """Import a command and return it."""
         home = COMMANDS.get(cmd_name)
         if home is None:
             return None
@@ -95,67 +123,95 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what goes wrong becomes one sentence and an exit code."""
+        """Run a command. An error becomes one sentence and an exit code."""
         if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
-            ctx.color = False  # every echo of every command heeds it
+            ctx.color = False  # click.echo strips styles in every command
         try:
-            with _own_signals():
-                result = super().invoke(ctx)
-            sys.stdout.flush()  # a closed pipe shows up here, not when the interpreter is gone
+            with _handle_signals():
+                return super().invoke(ctx)
         except BrokenPipeError:
             _drop_stdout()
             ctx.exit(BROKEN_PIPE)
-        except KeyboardInterrupt:
-            click.echo("holdall: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
+        except click.UsageError as error:
+            raise _clean_usage_error(error, ctx.meta[_GIVEN]) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
+            from holdall.base.locks import was_interrupted
+
+            if was_interrupted(error):
+                click.echo(f"holdall: {_add_notes('interrupted', error)}", err=True)
+                ctx.exit(INTERRUPTED)
             if ctx.params.get("debug"):
                 raise
-            raise Failure(sentence(error)) from None
-        return result
+            kind = Unread if choose_exit_code(error) == UNREAD else Failure
+            raise kind(_add_notes(sentence(error), error)) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; a name that none has may have meant another."""
+        """Find the command that is called. An unknown name is refused with the name that it resembles."""
         try:
             found = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from holdall.suggest import did_you_mean
+            from holdall.base.suggest import did_you_mean
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx) from error
         if _may_handle(signal.SIGINT):
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there may be files to remove
+            # From here on ctrl-C has to unwind the command, which may have files to remove.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return found
 
 
+def _clean_usage_error(error: click.UsageError, arguments: list[str]) -> click.UsageError:
+    """The same error without what the arguments have in them: control characters, and secrets of URLs."""
+    from holdall.base.text import brief
+    from holdall.base.urls import hide_secrets_in
+
+    if not arguments:
+        return error  # the help
+    text = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own
+    return click.UsageError(brief(hide_secrets_in(text, arguments)), error.ctx)
+
+
+def _add_notes(text: str, error: BaseException) -> str:
+    """Add to the sentence what was noted on the way of the error, such as what an interrupted download leaves."""
+    return "; ".join([text, *getattr(error, "__notes__", ())])
+
+
+def choose_exit_code(error: BaseException) -> int:
+    """Choose the code that a command exits with because of ``error``: the one rule of all commands."""
+    return UNREAD if getattr(error, "unread", False) else FAILED
+
+
 def sentence(error: BaseException, path: str | None = None) -> str:
-    """An error as one line for people: what, and of which file; ``path`` is the one at hand when it does not say."""
-    from holdall.cli.text import brief, file_text
+    """Describe an error in one line that names the file: ``path``, unless the error names another."""
+    from holdall.base.text import brief, file_text
+    from holdall.base.urls import hide_secrets_in
     from holdall.errors import HoldallError
 
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return brief(f"{os.fsdecode(error.filename)}: {error.strerror}")
+        return brief(f"{file_text(error.filename)}: {error.strerror}")
     if isinstance(error, MemoryError):
         return "not enough memory"
     if not isinstance(error, (HoldallError, OSError)):
-        return brief(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)")
-    text, file = brief(str(error) or type(error).__name__), getattr(error, "file", None) or path
+        return brief(hide_secrets_in(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)"))
+    text, file = brief(hide_secrets_in(str(error)) or type(error).__name__), getattr(error, "file", None) or path
     return text if file is None or file_text(file) in text else f"{file_text(file)}: {text}"
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP are exceptions, and a command may handle others; afterwards all is as before."""
-    before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT) if _may_handle(number)}
-    for number in ENDING:
+def _handle_signals() -> Iterator[None]:
+    """Turn the signals that end a process into exceptions inside, and restore all signal handlers afterwards."""
+    from holdall.base.platform import ENDING_SIGNALS
+
+    before = {number: signal.getsignal(number) for number in (*ENDING_SIGNALS, signal.SIGINT) if _may_handle(number)}
+    for number in ENDING_SIGNALS:
         if number in before:
             signal.signal(number, _terminate)
     try:
@@ -166,32 +222,31 @@ def _own_signals() -> Iterator[None]:
 
 
 def _may_handle(number: signal.Signals) -> bool:
-    """Not where it is ignored, as in the background, nor in a thread, nor where other code than Python's handles it."""
-    here = threading.current_thread() is threading.main_thread()
-    return here and signal.getsignal(number) not in (signal.SIG_IGN, None)
+    """Whether a handler may be set: only the main thread can, and background jobs ignore some signals on purpose."""
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    return on_main_thread and signal.getsignal(number) not in (signal.SIG_IGN, None)
 
 
 def _terminate(number: int, frame: object) -> None:
-    """Leave as after ctrl-C: files in progress are removed on the way out. The code is what a shell reports."""
+    """Unwind the command, which removes unfinished files, and exit with the code that a shell reports."""
     raise SystemExit(128 + number)
 
 
-class _Output(io.BufferedWriter):
-    """Standard output, which says so itself when it cannot be written to: no file of the user's is to blame."""
-
-    def write(self, data: Any, /) -> int:
-        """Write, or leave with a sentence."""
-        with _blaming_stdout():
-            return super().write(data)
-
-    def flush(self) -> None:
-        """Flush, or leave with a sentence."""
-        with _blaming_stdout():
-            super().flush()
+def _prepare_streams() -> None:
+    """Give the command line streams that it can write to. A character that their encoding lacks is escaped."""
+    if sys.stderr is None:  # closed by the caller
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stdout is None:  # going on, the next file to be opened would get its descriptor
+        Failure("standard output is closed").show()
+        sys.exit(FAILED)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
-def _blaming_stdout() -> Iterator[None]:
+def stdout_errors() -> Iterator[None]:
+    """Name standard output in its errors: a command that works on a file would name the file."""
     try:
         yield
     except BrokenPipeError:
@@ -201,38 +256,12 @@ def _blaming_stdout() -> Iterator[None]:
         raise Failure(f"standard output: {error.strerror}") from None
 
 
-def _prepare_streams() -> None:
-    """Streams that can be written to, or say why not; what they cannot show they escape."""
-    if sys.stderr is None:  # closed: nobody wants to know
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    if sys.stdout is None:  # closed; the next file that is opened must not take its place
-        sys.stdout = _text(os.open(os.devnull, os.O_RDONLY), "utf-8")
-    elif type(_raw(sys.stdout)) is io.FileIO:
-        sys.stdout.flush()
-        by_line = bool(sys.stdout.line_buffering or getattr(sys.stdout, "write_through", False))
-        sys.stdout = _text(sys.stdout.fileno(), sys.stdout.encoding, by_line)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _raw(stream: Any) -> Any:
-    """What a stream of text writes its bytes to; python -u leaves out the buffer."""
-    buffer = getattr(stream, "buffer", None)
-    return getattr(buffer, "raw", buffer)
-
-
-def _text(number: int, encoding: str, by_line: bool = False) -> io.TextIOWrapper:
-    buffer = _Output(io.FileIO(number, "w", closefd=False))
-    return io.TextIOWrapper(buffer, encoding, line_buffering=by_line)
-
-
 def _drop_stdout() -> None:
-    """Nobody reads any more: keep the interpreter from complaining about it when it flushes at the end."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return
+    """Send the rest of standard output nowhere, so that the flush at exit does not fail a second time."""
+    from holdall.base.platform import open_null
+
+    with suppress(OSError, ValueError):
+        os.dup2(open_null(write=True), sys.stdout.fileno())
 
 
 @click.group(
@@ -246,5 +275,5 @@ def main(debug: bool) -> None:
     """Open, check, explain, convert and write the files that hold model weights.
 
     \b
-    Exit codes: 0 fine, 1 the file fails or differs, 2 wrong usage.
+    Exit codes: 0 success, 1 the file is invalid or differs, 2 usage error, 3 holdall cannot read it.
     """

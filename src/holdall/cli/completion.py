@@ -1,4 +1,4 @@
-"""``holdall completion``: the shell knows commands, options, formats and tensor names."""
+"""``holdall completion``: teach a shell the commands, options, formats and tensor names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from holdall.cli.text import clean
+from holdall.base.text import clean, file_text
+from holdall.cli.output import echo
 
 __all__ = ["completion"]
 
@@ -22,31 +23,33 @@ def completion(shell: str | None, install: bool) -> None:
     chosen = shell or Path(os.environ.get("SHELL", "")).name
     if chosen not in SHELLS:
         raise click.UsageError(f"which shell? One of {', '.join(SHELLS)}.")
-    script = _script(chosen)
+    script = _make_script(chosen)
     if not install:
-        click.echo(script)
+        echo(script)
         return
-    path = _place(chosen)
+    path = _find_script_path(chosen)
+    from holdall.sink.text import write_text
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(script + "\n", encoding="utf-8")
-    click.echo(f"{clean(str(path))}: written; it works in new shells")
+    write_text(path, script + "\n")
+    echo(f"{file_text(path)}: written; it works in new shells")
     if chosen == "zsh":
-        click.echo(f"zsh needs, in ~/.zshrc before compinit: fpath=({clean(str(path.parent))} $fpath)")
+        echo(f"zsh needs, in ~/.zshrc before compinit: fpath=({clean(str(path.parent))} $fpath)")
 
 
-def _script(shell: str) -> str:
+def _make_script(shell: str) -> str:
     from click.shell_completion import get_completion_class
 
     from holdall.cli import main
 
     found = get_completion_class(shell)
     assert found is not None, shell
-    # The parts of source() that ask the installed shell for its version are not needed to print a script.
+    # source() would run the shell to ask for its version, which printing a script does not need.
     complete = found(main, {}, "holdall", "_HOLDALL_COMPLETE")
     return (complete.source_template % complete.source_vars()).strip()
 
 
-def _place(shell: str) -> Path:
+def _find_script_path(shell: str) -> Path:
     home = Path.home()
     data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")

@@ -1,4 +1,4 @@
-"""``holdall demo``: a small model through every format."""
+"""``holdall demo``: take a small model through every format."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE
-from holdall.cli.output import emit, emit_json_lines, table
-from holdall.cli.text import clean, plural, size_text
+from holdall.base.text import clean, file_text, list_text, plural, size_text
+from holdall.cli.options import LOCAL_FILE
+from holdall.cli.output import echo, emit, emit_json_lines, emit_table
 
 if TYPE_CHECKING:
-    from holdall.demo import Row
+    from holdall.operations.demo import FormatResult
 
 __all__ = ["demo"]
 
 
 @click.command(epilog="Example: holdall demo /tmp/holdall-demo")
-@click.argument("out", required=False, type=FILE, metavar="[DIR]")
+@click.argument("out", required=False, type=LOCAL_FILE, metavar="[DIR]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def demo(out: str | None, as_json: bool) -> None:
     """Write a small model in every format, read it back, verify it, compare it; convert each into each and back.
@@ -29,33 +29,33 @@ def demo(out: str | None, as_json: bool) -> None:
     """
     import tempfile
 
-    from holdall.demo import convert_all, run
+    from holdall.operations.demo import convert_all, run
 
     with tempfile.TemporaryDirectory(prefix="holdall-demo-") as scratch:
-        rows = run(out or scratch, _tell)
-        _tell("converting each into each")
+        rows = run(out or scratch, _show_step)
+        _show_step("converting each into each")
         pairs = convert_all(rows, scratch)
     if as_json:
-        emit_json_lines([*map(_facts, rows), {"conversions": asdict(pairs)}])
+        emit_json_lines([*map(_to_json, rows), {"conversions": asdict(pairs)}])
     else:
         _show(rows)
-        click.echo(
+        echo(
             f"\nEach carried in each other and restored: {plural(pairs.exact, 'pair')} byte for byte, {pairs.refused} "
             f"refused since the target has no place for it, {len(pairs.wrong)} wrong."
         )
         emit(f"  {clean(text)}" for text in pairs.wrong)
         if out is not None:
-            click.echo(f"\nThe files are in {clean(out)}.")
+            echo(f"\nThe files are in {file_text(out)}.")
     if pairs.wrong or not all(row.fine for row in rows):
         click.get_current_context().exit(1)
 
 
-def _tell(name: str) -> None:
+def _show_step(name: str) -> None:
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[2K{name} …", err=True, nl=False)
 
 
-def _facts(row: Row) -> dict[str, Any]:
+def _to_json(row: FormatResult) -> dict[str, Any]:
     return {
         "format": row.format,
         "path": str(row.path),
@@ -70,7 +70,7 @@ def _facts(row: Row) -> dict[str, Any]:
     }
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[FormatResult]) -> None:
     if sys.stderr.isatty():
         click.echo("\r\x1b[2K", err=True, nl=False)
     cells = (
@@ -78,26 +78,23 @@ def _show(rows: list[Row]) -> None:
         if row.refused is not None
         else (
             row.format, size_text(row.size), f"{row.write_ms:.1f}", f"{row.read_ms:.1f}",
-            "ok" if row.verified else "NOT OK", "yes" if row.identical else "NO", _short(row.left_out),
+            "ok" if row.verified else "NOT OK", "yes" if row.identical else "NO",
+            plural(len(row.left_out), "item") if row.left_out else "-",
         )
         for row in rows
     )  # fmt: skip
     headers = ("format", "size", "write ms", "read ms", "verify", "identical", "could not hold")
-    table(headers, cells, right=("size", "write ms", "read ms"), prose=("could not hold",))
+    emit_table(headers, cells, right=("size", "write ms", "read ms"), prose=("could not hold",))
     for row in rows:
-        emit(_details(row))
+        emit(_format_details(row))
 
 
-def _short(left_out: list[tuple[str, str]]) -> str:
-    return plural(len(left_out), "item") if left_out else "-"
-
-
-def _details(row: Row) -> Iterator[str]:
-    """What was left out, by reason; then what went wrong."""
+def _format_details(row: FormatResult) -> Iterator[str]:
+    """Yield what was left out, by reason, then what went wrong."""
     by_reason: dict[str, list[str]] = {}
     for what, why in row.left_out:
         by_reason.setdefault(why, []).append(what)
-    lines = [f"{_some(whats)}: {clean(why)}" for why, whats in by_reason.items()]
+    lines = [clean(f"{list_text(whats, most=3)}: {why}") for why, whats in by_reason.items()]
     if row.refused is not None:
         lines.append(f"the rest: {clean(row.refused)}")
     if lines:
@@ -106,8 +103,3 @@ def _details(row: Row) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
     if row.wrong is not None:
         yield click.style(f"{row.format}: WRONG: {clean(row.wrong)}", fg="red")
-
-
-def _some(whats: list[str], most: int = 3) -> str:
-    shown = clean(", ".join(whats[:most]))
-    return shown if len(whats) <= most else f"{shown} and {len(whats) - most} more"

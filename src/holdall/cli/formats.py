@@ -1,4 +1,4 @@
-"""``holdall formats``: what each format can hold."""
+"""``holdall formats``: list the formats and what each can hold."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdall.base.text import clean
 from holdall.cli.options import FORMAT_NAME
-from holdall.cli.output import emit_json, emit_json_lines, heading, pairs, table
-from holdall.cli.text import clean
+from holdall.cli.output import echo, emit_heading, emit_json, emit_json_lines, emit_pairs, emit_table
 
 if TYPE_CHECKING:
-    from holdall.format import Format
+    from holdall.format.base import Format
 
 __all__ = ["formats"]
 
@@ -21,33 +21,33 @@ __all__ = ["formats"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def formats(name: str | None, as_json: bool) -> None:
     """List the formats and what each can hold; with NAME, one of them with its writer's options."""
-    from holdall import registry
-    from holdall.api import formats as all_formats
+    from holdall.format import registry
+    from holdall.operations.open_save import formats as all_formats
 
     if name is not None:
         found = registry.find(name)
         if as_json:
-            emit_json(_facts(found))
+            emit_json(_to_json(found))
         else:
             _show(found)
         return
     every = all_formats().values()
     if as_json:
-        emit_json_lines(map(_facts, every))
+        emit_json_lines(map(_to_json, every))
         return
     rows = (
         (
-            clean(f.name), " ".join(f.suffixes) or "-", _yes(f.writes), str(len(f.holds.dtypes)),
-            _rank(f), _yes(f.holds.metadata), _yes(f.holds.assets),
-            _yes(f.holds.declared), clean(f.title),
+            clean(f.name), " ".join(f.suffixes) or "-", _format_flag(f.writes), str(len(f.holds.dtypes)),
+            _rank(f), _format_flag(f.holds.metadata), _format_flag(f.holds.assets),
+            _format_flag(f.holds.declared), clean(f.title),
         )
         for f in every
     )  # fmt: skip
     headers = ("format", "suffixes", "writes", "dtypes", "rank", "metadata", "assets", "declared", "title")
-    table(headers, rows, right=("dtypes", "rank"), prose=("suffixes", "title"))
+    emit_table(headers, rows, right=("dtypes", "rank"), prose=("suffixes", "title"))
 
 
-def _yes(fact: bool) -> str:
+def _format_flag(fact: bool) -> str:
     return "yes" if fact else "-"
 
 
@@ -58,15 +58,15 @@ def _rank(format: Format) -> str:
     return str(high) if low == high else f"{low}-{high}"
 
 
-def _dtypes(format: Format) -> list[str]:
-    """In the order of the dtype table, encodings after."""
-    from holdall.dtypes import DTYPES
+def _list_dtypes(format: Format) -> list[str]:
+    """List dtypes in the order of the table, then encodings."""
+    from holdall.model.dtypes import DTYPES
 
     known = [name for name in DTYPES if name in format.holds.dtypes]
     return known + sorted(format.holds.dtypes - set(known))
 
 
-def _facts(format: Format) -> dict[str, Any]:
+def _to_json(format: Format) -> dict[str, Any]:
     holds = format.holds
     return {
         "name": format.name,
@@ -74,7 +74,7 @@ def _facts(format: Format) -> dict[str, Any]:
         "suffixes": list(format.suffixes),
         "folder": format.folder,
         "writes": format.writes,
-        "dtypes": _dtypes(format),
+        "dtypes": _list_dtypes(format),
         "min_rank": holds.min_rank,
         "max_rank": holds.max_rank,
         "zero_size": holds.zero_size,
@@ -94,23 +94,23 @@ def _facts(format: Format) -> dict[str, Any]:
 
 def _show(format: Format) -> None:
     holds = format.holds
-    heading(f"{clean(format.name)}: {clean(format.title)}")
-    pairs(
+    emit_heading(f"{clean(format.name)}: {clean(format.title)}")
+    emit_pairs(
         [
             ("suffixes", " ".join(format.suffixes) or "-"),
             ("stored as", "a folder" if format.folder else "a file"),
-            ("written", _yes(format.writes)),
-            ("dtypes", " ".join(_dtypes(format))),
+            ("written", _format_flag(format.writes)),
+            ("dtypes", " ".join(_list_dtypes(format))),
             ("rank", _rank(format)),
             ("names", clean(holds.names)),
-            ("zero-size tensors", _yes(holds.zero_size)),
-            ("tensors without data", _yes(holds.declared)),
-            ("aliases", _yes(holds.aliases)),
-            ("metadata", _yes(holds.metadata)),
-            ("assets", _yes(holds.assets)),
+            ("zero-size tensors", _format_flag(holds.zero_size)),
+            ("tensors without data", _format_flag(holds.declared)),
+            ("aliases", _format_flag(holds.aliases)),
+            ("metadata", _format_flag(holds.metadata)),
+            ("assets", _format_flag(holds.assets)),
         ]
     )
     if format.options:
-        click.echo()
+        echo()
         rows = ((o.name, str(o.default), " ".join(o.choices), clean(o.help)) for o in format.options)
-        table(("writer option", "default", "choices", "meaning"), rows, prose=("choices", "meaning"), indent="  ")
+        emit_table(("writer option", "default", "choices", "meaning"), rows, prose=("choices", "meaning"), indent="  ")

@@ -1,4 +1,4 @@
-"""``holdall from-dataclass``: a Python dataclass as an OINF file."""
+"""``holdall from-dataclass``: write a Python dataclass as an OINF file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from holdall.cli.options import FILE, NewFile, about
-from holdall.cli.output import progress
-from holdall.cli.text import clean, plural
+from holdall.base.text import file_text, plural
+from holdall.cli.options import LOCAL_FILE, NewFile, naming_file
+from holdall.cli.output import echo, show_progress
+from holdall.cli.side_files import read_side_json
 from holdall.errors import ContentError
 
 __all__ = ["from_dataclass"]
@@ -18,7 +19,9 @@ __all__ = ["from_dataclass"]
 @click.command("from-dataclass", epilog="Example: holdall from-dataclass models.mlp:Mlp mlp.oinf --json values.json")
 @click.argument("target", metavar="MODULE:OBJECT")
 @click.argument("out", metavar="OUT.oinf", type=NewFile(".oinf"))
-@click.option("--json", "values", type=FILE, metavar="F", help="A JSON object whose keys set fields of the dataclass.")
+@click.option(
+    "--json", "values", type=LOCAL_FILE, metavar="F", help="A JSON object whose keys set fields of the dataclass."
+)
 def from_dataclass(target: str, out: str, values: str | None) -> None:
     """Write a dataclass, or an instance of one, as an OINF file. The current folder is importable.
 
@@ -26,19 +29,19 @@ def from_dataclass(target: str, out: str, values: str | None) -> None:
     """
     from holdall import oinf, save
 
-    instance = _instance(_find(target), _read(values), target)
-    with about(target if values is None else values):
+    instance = _make_instance(_find(target), _read(values), target)
+    with naming_file(target if values is None else values):
         model = oinf.from_dataclass(instance)
-    with progress(f"writing {clean(out)}") as told:
-        save(out, model, format="oinf", progress=told)
-    click.echo(f"{clean(out)}: {plural(len(model.tensors), 'tensor')}")
+    with show_progress(f"writing {file_text(out)}") as on_progress:
+        save(out, model, format="oinf", progress=on_progress)
+    echo(f"{file_text(out)}: {plural(len(model.tensors), 'tensor')}")
 
 
 def _find(target: str) -> Any:
     from importlib import import_module
 
     module, colon, path = target.partition(":")
-    if not (colon and module and path):
+    if not (colon and module and path) or path.startswith("//"):
         raise click.UsageError(f"{target!r} is not MODULE:OBJECT.")
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -46,7 +49,7 @@ def _find(target: str) -> Any:
         found: Any = import_module(module)
     except ImportError as error:
         raise click.UsageError(f"{target}: cannot import {module}: {error}.") from None
-    except Exception as error:  # whatever the module's own code raises
+    except Exception as error:  # the module's own code may raise anything
         raise ContentError(f"{target}: importing {module} failed: {type(error).__name__}: {error}") from error
     for name in path.split("."):
         if not hasattr(found, name):
@@ -56,23 +59,17 @@ def _find(target: str) -> Any:
 
 
 def _read(path: str | None) -> dict[str, Any]:
-    """The JSON object in ``path``."""
+    """Read the JSON object in ``path``."""
     if path is None:
         return {}
-    import json
-    from pathlib import Path
-
-    try:
-        values = json.loads(Path(path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ContentError(f"{path}: is not JSON: {error}") from None
+    values = read_side_json(path, None)
     if not isinstance(values, dict):
-        raise ContentError(f"{path}: holds {type(values).__name__}, not a JSON object")
+        raise ContentError(f"{file_text(path)}: holds {type(values).__name__}, not a JSON object")
     return values
 
 
-def _instance(found: Any, values: dict[str, Any], target: str) -> Any:
-    """The dataclass instance to write: made from the class, or the given one, with ``values`` set."""
+def _make_instance(found: Any, values: dict[str, Any], target: str) -> Any:
+    """Return the instance to write: a new one of the class, or the given one, with ``values`` set."""
     from dataclasses import fields, is_dataclass, replace
 
     if not is_dataclass(found):
@@ -83,5 +80,5 @@ def _instance(found: Any, values: dict[str, Any], target: str) -> Any:
             raise ContentError(f"{target}: has no field {name!r}; its fields are: {', '.join(sorted(known))}")
     try:
         return found(**values) if isinstance(found, type) else replace(found, **values)
-    except Exception as error:  # whatever the dataclass's own code raises
+    except Exception as error:  # the dataclass's own code may raise anything
         raise ContentError(f"{target}: cannot be made: {type(error).__name__}: {error}") from error

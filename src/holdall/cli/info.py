@@ -1,18 +1,19 @@
-"""``holdall info``: what a file holds, on one screen."""
+"""``holdall info``: show what a file holds, on one screen."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, Reading, each_file, first_error, reading
-from holdall.cli.output import emit, emit_json, heading, pairs, table, width
-from holdall.cli.text import (
+from holdall.base.check import SEVERITIES
+from holdall.base.text import (
     brief,
     clean,
     count_text,
+    file_text,
     json_count,
     percent,
     plain,
@@ -22,82 +23,103 @@ from holdall.cli.text import (
     size_text,
     value_text,
 )
+from holdall.cli.options import (
+    EXIT_CODES,
+    FILE,
+    Reading,
+    add_reading_options,
+    add_threads_option,
+    for_each_file,
+)
+from holdall.cli.output import echo, emit, emit_heading, emit_json, emit_pairs, emit_table, on_terminal, width
+from holdall.operations.overview import OTHER, count_kinds, find_duplicates, find_tied
 
 if TYPE_CHECKING:
-    from holdall.cut import Cut
-    from holdall.examine import Examination
-    from holdall.model import Model
+    from holdall.model.model import Model
+    from holdall.operations.examine import Examination
+    from holdall.operations.truncated import Truncation
     from holdall.source import Source
 
 __all__ = ["info"]
 
 _LARGEST = 5  # tensors shown
 _NAME = 120  # letters of a name; --json has all of them
-_ENTRIES = 20  # metadata entries, size variables and assets shown
+_ENTRIES = 20  # dtypes, metadata entries, size variables and assets shown
 
 
 @click.command(epilog="Example: holdall info model.oinf")
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@reading
-def info(files: tuple[str, ...], reading: Reading) -> None:
-    """Show format, size, tensors, dtypes, metadata and problems of each FILE. Reads no payload."""
+@click.option("--duplicates", is_flag=True, help="Find tensors that are stored several times: reads payloads.")
+@add_threads_option
+@add_reading_options
+def info(files: tuple[str, ...], duplicates: bool, reading: Reading) -> None:
+    """Show format, size, tensors, kinds of layers, metadata and problems of each FILE. Reads no payload."""
 
-    def act(path: str, number: int) -> bool:
+    def act(path: str, number: int) -> int:
         with reading.examine(path) as seen:
-            cut = None if seen.report.ok else _cut(seen)
+            cut = None if seen.report.ok else _find_cut(seen)
             model = seen.model if cut is None or cut.model is None else cut.model
             if reading.json:
-                emit_json(_facts(seen, model, cut))
+                emit_json(_to_json(seen, model, cut, duplicates))
             elif seen.format is None:
-                raise first_error(seen)
+                raise seen.first_error()
             else:
                 if number:
-                    click.echo()
-                _show(seen, model, cut)
-            return seen.report.ok
+                    echo()
+                _show(seen, model, cut, duplicates)
+            return EXIT_CODES[seen.report.verdict]
 
-    each_file(files, act)
-
-
-def _cut(seen: Examination) -> Cut | None:
-    from holdall.cut import cut_of
-
-    return cut_of(seen)
+    for_each_file(files, act)
+    if on_terminal() and not reading.json:
+        echo(f"\n  `holdall view {file_text(files[0])}` shows it in the browser")
 
 
-def _files(model: Model) -> list[Source]:
-    """The files that hold the model; a folder around them is none. Assets of a folder are listed on their own."""
+def _find_cut(seen: Examination) -> Truncation | None:
+    from holdall.operations.truncated import find_truncation
+
+    return find_truncation(seen)
+
+
+def _list_files(model: Model) -> list[Source]:
+    """Return the files of a model. A folder is not one of them, nor are its assets, which are listed apart."""
     return [source for source in model.sources if not source.is_folder]
 
 
-def _size(seen: Examination, model: Model, cut: Cut | None) -> int:
-    return seen.source.size if cut is not None else sum(source.size for source in _files(model))
+def _measure_size(seen: Examination, model: Model, cut: Truncation | None) -> int:
+    return seen.source.size if cut is not None else sum(source.size for source in _list_files(model))
 
 
-def _facts(seen: Examination, model: Model | None, cut: Cut | None) -> dict[str, Any]:
-    counts = Counter(finding.severity for finding in seen.report.findings)
+def _to_json(seen: Examination, model: Model | None, cut: Truncation | None, duplicates: bool) -> dict[str, Any]:
+    counts = seen.report.counts
     facts: dict[str, Any] = {"path": seen.source.name, "format": seen.report.format}
     if model is not None:
-        facts |= _content(model, _size(seen, model, cut))
+        facts |= _content_to_json(model, _measure_size(seen, model, cut))
+        native = {
+            name: value if isinstance(value, str) else [dict(row) for row in value]
+            for name, value in _describe(seen, model).items()
+        }
+        facts |= {"native": native} if native else {}
+        facts |= {"duplicates": find_duplicates(model)} if duplicates and cut is None else {}
+        facts["beside"] = _list_beside(seen, model)
     else:
         facts["size"] = seen.source.size
     if cut is not None:
         facts["cut"] = {"size": cut.size, "needs": cut.needs, "whole_tensors": None if model is None else cut.whole}
-    facts["problems"] = {severity: counts[severity] for severity in ("error", "warning", "note")}
+    facts["problems"] = {severity: counts[severity] for severity in SEVERITIES}
     if seen.report.findings:
-        from holdall.cli.verify import finding_facts
+        from holdall.cli.verify import finding_to_json
 
-        facts["first_problem"] = finding_facts(seen.report.findings[0])
+        facts["first_problem"] = finding_to_json(seen.report.findings[0])
     return facts
 
 
-def _content(model: Model, size: int) -> dict[str, Any]:
+def _content_to_json(model: Model, size: int) -> dict[str, Any]:
     totals = model.tensors.totals()
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
     return {
         "version": list(model.version),
         "size": size,
-        "files": len(_files(model)),
+        "files": len(_list_files(model)),
         "tensors": len(model.tensors),
         "parameters": json_count(sum(total.elements for total in totals.values())),
         "nbytes": json_count(sum(total.nbytes for total in totals.values())),
@@ -112,53 +134,62 @@ def _content(model: Model, size: int) -> dict[str, Any]:
         ],
         "sizevars": dict(model.sizevars),
         "metadata": {key: plain(value) for key, value in model.metadata.items()},
-        "assets": {name: _asset_size(model, name) for name in model.assets},
+        "assets": {name: model.assets.measure(name) for name in model.assets},
         "largest": [
             {"name": t.name, "dtype": str(t.dtype), "shape": list(t.shape), "nbytes": json_count(t.nbytes)}
             for t in largest
         ],
+        "kinds": [
+            {"kind": kind, "tensors": total.tensors, "parameters": json_count(total.parameters)}
+            for kind, total in count_kinds(model.tensors).items()
+        ],
+        "tied": find_tied(model.tensors),
     }
 
 
-def _asset_size(model: Model, name: str) -> int | None:
-    """Bytes of an asset; None for one that cannot be opened, such as a link that leads out of the folder."""
-    from holdall.errors import HoldallError
-
-    try:
-        return model.assets.payload(name).size
-    except (HoldallError, OSError):
-        return None
+def _list_beside(seen: Examination, model: Model) -> list[str]:
+    """List the files in the folder of a model that are no part of it."""
+    return [] if seen.format is None else seen.format.unread_files(model)
 
 
-def _show(seen: Examination, model: Model | None, cut: Cut | None) -> None:
-    heading(clean(seen.source.name))
+def _describe(seen: Examination, model: Model) -> Mapping[str, str | Sequence[Mapping[str, Any]]]:
+    return {} if seen.format is None else seen.format.describe(model)
+
+
+def _show(seen: Examination, model: Model | None, cut: Truncation | None, duplicates: bool) -> None:
+    emit_heading(clean(seen.source.name))
     if model is not None:
         _show_content(seen, model, cut)
+        _show_groups("tied: one tensor with several names", find_tied(model.tensors))
+        if duplicates and cut is None:
+            _show_groups("duplicates: equal tensors that are stored several times", find_duplicates(model), "none")
+        _show_section("beside the weights, no part of the model", dict.fromkeys(_list_beside(seen, model), ""))
     elif seen.format is not None:
         size = seen.source.size
-        lines = [("format", f"{seen.format.name}  {seen.format.title}"), ("size", _size_line(size))]
-        pairs([*lines, *([] if cut is None else _cut_lines(cut))])
-    _problems(seen)
+        lines = [("format", f"{seen.format.name}  {seen.format.title}"), ("size", _format_size(size))]
+        emit_pairs([*lines, *([] if cut is None else _cut_lines(cut))])
+    _show_problems(seen)
 
 
-def _cut_lines(cut: Cut) -> list[tuple[str, str]]:
+def _cut_lines(cut: Truncation) -> list[tuple[str, str]]:
     here = f"{cut.size:,} of {cut.needs:,} bytes are here; the first missing one is at {cut.size:#x}"
-    if cut.model is None or not len(cut.model.tensors):  # the index is beyond the cut, or damaged as well
+    if cut.model is None or not len(cut.model.tensors):  # the index is missing or damaged too
         return [("cut short", here)]
     return [("cut short", here), ("whole", f"{cut.whole:,} of {plural(len(cut.model.tensors), 'tensor')}")]
 
 
-def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
+def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> None:
     totals = model.tensors.totals()
     parameters = sum(total.elements for total in totals.values())
     nbytes = sum(total.nbytes for total in totals.values())
     version = ".".join(map(str, model.version))
     title = seen.format.title if seen.format is not None else ""
-    pairs(
+    emit_pairs(
         [
             ("format", f"{model.format} {version}".strip() + f"  {title}"),
-            ("size", _size_line(_size(seen, model, cut), len(_files(model)))),
+            ("size", _format_size(_measure_size(seen, model, cut), len(_list_files(model)))),
             *([] if cut is None else _cut_lines(cut)),
+            *((name, brief(value)) for name, value in _describe(seen, model).items() if isinstance(value, str)),
             ("tensors", f"{len(model.tensors):,} holding {size_text(nbytes)}"),
             ("parameters", count_text(parameters) + (f" ({parameters:,})" if 1000 <= parameters < 1 << 64 else "")),
         ]
@@ -166,37 +197,67 @@ def _show_content(seen: Examination, model: Model, cut: Cut | None) -> None:
     if totals:
         rows = (
             (name, f"{t.tensors:,}", count_text(t.elements), size_text(t.nbytes), percent(t.nbytes, nbytes))
-            for name, t in totals.items()
+            for name, t in islice(totals.items(), _ENTRIES)
         )
-        click.echo()
-        table(("dtype", "tensors", "parameters", "bytes", "share"), rows,
+        echo()
+        emit_table(("dtype", "tensors", "parameters", "bytes", "share"), rows,
               right=("tensors", "parameters", "bytes", "share"), indent="  ")  # fmt: skip
+        if len(totals) > _ENTRIES:
+            emit([f"  … and {len(totals) - _ENTRIES:,} more (--json shows all)"])
+    _show_kinds(model, parameters)
     room = max(20, width() - 40)
-    _section("size variables", {name: str(value) for name, value in model.sizevars.items()})
-    _section("metadata", *_entries(model, room))
-    sizes = {name: _asset_size(model, name) for name in model.assets}
-    _section("assets", {n: "cannot be read" if size is None else size_text(size) for n, size in sizes.items()})
+    _show_section("size variables", {name: str(value) for name, value in model.sizevars.items()})
+    _show_section("metadata", *_choose_entries(model, room))
+    sizes = {name: model.assets.measure(name) for name in model.assets}
+    _show_section("assets", {n: "cannot be read" if size is None else size_text(size) for n, size in sizes.items()})
+    for name, value in _describe(seen, model).items():
+        if not isinstance(value, str):
+            _show_rows(name, value)
     largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
     if any(tensor.nbytes for tensor in largest):
-        click.echo()
+        echo()
         cells = ((shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
-        table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
+        emit_table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
 
 
-def _entries(model: Model, room: int) -> tuple[dict[str, str], int]:
-    """The metadata entries to show, and how many there are; an original that is carried along is one of them."""
+def _show_kinds(model: Model, parameters: int) -> None:
+    """Show the kinds of layers, unless the names tell none of them."""
+    kinds = count_kinds(model.tensors)
+    if set(kinds) - {OTHER}:
+        rows = (
+            (kind, f"{total.tensors:,}", count_text(total.parameters), percent(total.parameters, parameters))
+            for kind, total in kinds.items()
+        )
+        echo()
+        emit_table(("layers", "tensors", "parameters", "share"), rows, right=("tensors", "parameters", "share"),
+                   indent="  ")  # fmt: skip
+
+
+def _show_groups(title: str, groups: list[list[str]], none: str = "") -> None:
+    lines = [" = ".join(shorten(name, _NAME) for name in names[:_ENTRIES]) for names in groups[:_ENTRIES]]
+    if not lines and not none:
+        return
+    echo()
+    emit_heading(f"  {title}")
+    emit(f"    {clean(line)}" for line in lines or [none])
+    if len(groups) > len(lines):
+        emit([f"    … and {len(groups) - len(lines):,} more (--json shows all)"])
+
+
+def _choose_entries(model: Model, room: int) -> tuple[dict[str, str], int]:
+    """Return the metadata entries to show, and the number of all. A carried original counts as one entry."""
     rows, keys = {}, list(model.metadata)
     if any(key.startswith("holdall.") for key in keys):
         from holdall.errors import HoldallError
         from holdall.limits import DEFAULT_LIMITS
-        from holdall.metadata import SKELETON, without_own
-        from holdall.operations.convert.skeleton import find
+        from holdall.model.metadata import SKELETON, drop_carried_keys
+        from holdall.operations.convert.skeleton import find_skeleton
 
-        others = without_own(model.metadata)
+        others = drop_carried_keys(model.metadata)
         if len(others) < len(keys):
             size = sum(len(str(model.metadata[key])) for key in set(keys) - set(others))
             try:
-                found = find(model, model.limits or DEFAULT_LIMITS)
+                found = find_skeleton(model, model.limits or DEFAULT_LIMITS)
                 what = "none" if found is None else f"carries its {clean(found[0].format)} original"
             except HoldallError as error:
                 what = shorten(str(error), room)
@@ -205,38 +266,48 @@ def _entries(model: Model, room: int) -> tuple[dict[str, str], int]:
     return rows | {key: value_text(model.metadata[key], room) for key in keys[: _ENTRIES - len(rows)]}, total
 
 
-def _size_line(size: int, files: int = 1) -> str:
+def _format_size(size: int, files: int = 1) -> str:
     exact = f" ({size:,} bytes)" if size >= 1000 else ""
     return f"{size_text(size)}{exact}" + (f" in {files} files" if files > 1 else "")
 
 
-def _first(names: Any) -> list[str]:
-    from itertools import islice
-
-    return list(islice(names, _ENTRIES))
-
-
-def _section(title: str, rows: dict[str, str], total: int | None = None) -> None:
+def _show_section(title: str, rows: dict[str, str], total: int | None = None) -> None:
     if not rows:
         return
-    click.echo()
-    heading(f"  {title}")
-    shown = _first(rows)
-    pairs(((shorten(name, 32), rows[name]) for name in shown), indent="    ")
+    echo()
+    emit_heading(f"  {title}")
+    shown = list(islice(rows, _ENTRIES))
+    emit_pairs(((shorten(name, 32), rows[name]) for name in shown), indent="    ")
     more = (len(rows) if total is None else total) - len(shown)
     if more:
         emit([f"    … and {more:,} more (--json shows all)"])
 
 
-def _problems(seen: Examination) -> None:
-    findings = seen.report.findings
-    click.echo()
-    if not findings:
-        click.echo(f"  {click.style('no problems', fg='green')} in the structure")
+def _show_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Show a table of what only the format states; its first column is headed by the title."""
+    if not rows:
         return
-    counts = Counter(finding.severity for finding in findings)
-    text = ", ".join(
-        plural(counts[severity], severity) for severity in ("error", "warning", "note") if counts[severity]
-    )
-    click.echo(f"  {click.style(text, fg='red')}; `holdall verify` lists them. The first:")
-    click.echo(f"    {brief(findings[0].message)}")
+    echo()
+    shown = [rows[row] for row in range(min(_ENTRIES, len(rows)))]
+    numbers = [key for key, value in shown[0].items() if isinstance(value, int)]
+    headers = [title, *list(shown[0])[1:]]
+    cells = ([_format_cell(value) for value in row.values()] for row in shown)
+    emit_table(headers, cells, right=numbers, indent="  ")
+    if len(rows) > len(shown):
+        emit([f"  … and {len(rows) - len(shown):,} more (--json shows all)"])
+
+
+def _format_cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else shorten(clean(value), _NAME)
+
+
+def _show_problems(seen: Examination) -> None:
+    counts, findings = seen.report.counts, seen.report.findings
+    echo()
+    if not counts:
+        echo(f"  {click.style('no problems', fg='green')} in the structure")
+        return
+    text = ", ".join(plural(counts[severity], severity) for severity in SEVERITIES if counts[severity])
+    first = ". The first:" if findings else ""
+    echo(f"  {click.style(text, fg='red')}; `holdall verify` lists them{first}")
+    emit(f"    {brief(finding.message)}" for finding in findings[:1])

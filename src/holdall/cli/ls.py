@@ -1,71 +1,104 @@
-"""``holdall ls``: the tensors of a file."""
+"""``holdall ls``: list the tensors of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.check import figure
-from holdall.cli.options import FILE, Reading, each_file, reading
-from holdall.cli.output import emit, emit_json_lines, table
-from holdall.cli.text import count_text, json_count, plural, shape_text, shorten, size_text
+from holdall.base.check import figure
+from holdall.base.text import (
+    count_text,
+    file_text,
+    json_count,
+    plain,
+    plural,
+    shape_text,
+    shorten,
+    size_text,
+    value_text,
+)
+from holdall.base.urls import hide_secrets_in
+from holdall.cli.options import FILE, Reading, add_reading_options, add_threads_option, for_each_file
+from holdall.cli.output import emit, emit_json_lines, emit_table, show_progress
 from holdall.errors import MissingError
 
 if TYPE_CHECKING:
-    from holdall.model import Model
-    from holdall.tensor import Tensor
+    from holdall.model.forms import Form
+    from holdall.model.model import Model
+    from holdall.model.table import TensorTable
+    from holdall.model.tensor import Tensor
+    from holdall.operations.stats import TensorStats
 
 __all__ = ["ls"]
 
 _NAME = 120  # letters of a name; --json has all of them
-_DEEPEST = 32  # levels of a tree; names with more dots keep the rest in one piece
+_VALUE = 2000  # letters of what the format states of a tensor, so that no file floods the screen
+_DEEPEST = 32  # levels of a tree; the last one has the rest of names with more dots
 
 
-@click.command(epilog="Example: holdall ls model.oinf 'layers.0.*' --sort size")
+_COUNTS = ("zeros", "nan")
+_FIGURES = ("min", "max", "mean", "std")
+
+
+@click.command(epilog="Examples: holdall ls model.oinf 'layers.0.*' --sort size; holdall ls model.oinf --stats")
 @click.argument("file", type=FILE)
 @click.argument("globs", nargs=-1, metavar="[GLOB]...")
 @click.option("--sort", type=click.Choice(["file", "name", "size", "offset", "dtype"]), default="file",
               help="The order; by size the largest come first.")  # fmt: skip
 @click.option("--tree", is_flag=True, help="Group by dotted name, with totals.")
-@click.option("--long", "long", is_flag=True, help="Exact bytes, elements and the byte after the last.")
-@reading
-def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, reading: Reading) -> None:
-    """List the tensors of FILE, or those whose names match a GLOB. Reads no payload."""
-    if tree and (long or reading.json):
-        raise click.UsageError("--tree goes with neither --long nor --json.")
+@click.option("--long", "long", is_flag=True,
+              help="Exact bytes, elements, the byte after the last, and what the format states: hash, shard, flags, "
+              "quantization.")  # fmt: skip
+@click.option("--stats", is_flag=True, help="Read the tensors; show extremes, mean, standard deviation, zeros and NaN.")
+@add_threads_option
+@add_reading_options
+def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, stats: bool, reading: Reading) -> None:
+    """List the tensors of FILE, or those whose names match a GLOB. Reads no payload but for --stats."""
 
-    def act(path: str, number: int) -> bool:
+    if tree and (long or reading.json or stats):
+        raise click.UsageError("--tree goes with none of --long, --json and --stats.")
+    if long and stats:
+        raise click.UsageError("--stats and --long do not go together; --json --stats has all.")
+
+    def act(path: str, number: int) -> None:
+        from holdall.model.table import ListTable
+
         with reading.open(path) as model:
-            tensors = _sorted(list(_matching(model, globs)), sort)
-            if globs and not tensors:
+            rows = _match(model.tensors.names, globs)
+            if globs and not rows:
                 plain = next((glob for glob in globs if not set("*?[") & set(glob)), "")
-                raise MissingError(
-                    f"{path}: no tensor matches {' '.join(map(repr, globs))}", plain, model.tensors.names
-                )
-            if reading.json:
-                emit_json_lines(_facts(tensor, len(model.sources) > 1) for tensor in tensors)
-            elif tree:
-                emit(_tree(tensors))
+                shown = hide_secrets_in(" ".join(map(repr, globs)))
+                raise MissingError(f"no tensor matches {shown}", plain, model.tensors.names)
+            if tree and sort == "file":
+                emit(_draw_tree(model.tensors, rows))
+                return
+            tensors = _sort(list(map(model.tensors.tensor, rows)), sort)
+            if tree:
+                emit(_draw_tree(ListTable(tensors), range(len(tensors))))
+            elif stats:
+                _show_stats(path, model, tensors, reading.json)
+            elif reading.json:
+                emit_json_lines(_to_json(tensor, model) for tensor in tensors)
             else:
-                _table(tensors, long)
-        return True
+                _show_table(tensors, model, long)
 
-    each_file([file], act)
+    for_each_file([file], act)
 
 
-def _matching(model: Model, globs: Sequence[str]) -> Iterator[Tensor]:
-    """Tensor objects are made for the names that match only."""
+def _match(names: Sequence[str], globs: Sequence[str]) -> Sequence[int]:
+    """The rows of the names that match."""
     from fnmatch import fnmatchcase
 
-    for row, name in enumerate(model.tensors.names):
-        if not globs or any(fnmatchcase(name, glob) for glob in globs):
-            yield model.tensors.tensor(row)
+    if not globs:
+        return range(len(names))
+    return [row for row, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in globs)]
 
 
-def _sorted(tensors: list[Tensor], order: str) -> list[Tensor]:
+def _sort(tensors: list[Tensor], order: str) -> list[Tensor]:
     match order:
         case "name":
             tensors.sort(key=lambda tensor: tensor.name)
@@ -78,7 +111,16 @@ def _sorted(tensors: list[Tensor], order: str) -> list[Tensor]:
     return tensors
 
 
-def _facts(tensor: Tensor, several: bool) -> dict[str, Any]:
+def _describe(tensor: Tensor, model: Model) -> dict[str, Any]:
+    """Return what the format of ``model`` states of the tensor, as JSON can hold it."""
+    from holdall.format import registry
+
+    format = registry.find(model.format or "")
+    described: dict[str, Any] = plain(format.describe_tensor(tensor))
+    return {"requires_grad": tensor.requires_grad, **described} if format.holds.requires_grad else described
+
+
+def _to_json(tensor: Tensor, model: Model) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": tensor.name,
         "dtype": str(tensor.dtype),
@@ -88,71 +130,106 @@ def _facts(tensor: Tensor, several: bool) -> dict[str, Any]:
         "elements": json_count(tensor.count),
         "has_data": tensor.has_data,
     }
-    if several:
+    if len(model.sources) > 1:
         facts["file"] = getattr(getattr(tensor.payload, "source", None), "name", None)
-    return facts
+    return {**facts, **_describe(tensor, model), **facts}  # in this order, and a format replaces none of the first
 
 
-def _table(tensors: list[Tensor], long: bool) -> None:
+def _show_stats(path: str, model: Model, tensors: list[Tensor], as_json: bool) -> None:
+    """Print the tensors with their statistics, which are complete before a line could break the progress bar."""
+    from holdall.operations.stats import model_stats
+
+    names = [tensor.name for tensor in tensors]
+    with show_progress(f"statistics of {file_text(path)}") as on_progress:
+        found = list(model_stats(model, names, bins=0, progress=on_progress))
+    if as_json:
+        emit_json_lines(_to_json(tensor, model) | _stats_to_json(tensor, stats) for tensor, stats in found)
+        return
+    rows = ((shorten(tensor.name, _NAME), str(tensor.dtype), shape_text(tensor.shape), *_format_stats(tensor, stats))
+            for tensor, stats in found)  # fmt: skip
+    emit_table(("name", "dtype", "shape", *_FIGURES, *_COUNTS), rows, right=(*_FIGURES, *_COUNTS))
+
+
+def _stats_to_json(tensor: Tensor, stats: TensorStats | str) -> dict[str, Any]:
+    if isinstance(stats, str) or not tensor.has_data:
+        return {"skipped": stats if isinstance(stats, str) else "no data"}
+    return {name: plain(getattr(stats, name)) for name in (*_FIGURES, "zeros", "nan", "inf")}
+
+
+def _format_stats(tensor: Tensor, stats: TensorStats | str) -> list[str]:
+    if isinstance(stats, str) or not tensor.has_data:
+        return ["-"] * (len(_FIGURES) + len(_COUNTS))
+    figures = [getattr(stats, name) for name in _FIGURES]
+    counts = [figure(getattr(stats, name)) for name in _COUNTS]
+    return ["-" if value is None else f"{value:.6g}" for value in figures] + counts
+
+
+def _show_table(tensors: list[Tensor], model: Model, long: bool) -> None:
     if not long:
         rows = (
             (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape),
              size_text(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else f"{t.offset:#x}")
             for t in tensors
         )  # fmt: skip
-        table(("name", "dtype", "shape", "bytes", "offset"), rows, right=("bytes", "offset"))
+        emit_table(("name", "dtype", "shape", "bytes", "offset"), rows, right=("bytes", "offset"))
         return
+    stated = [_describe(tensor, model) for tensor in tensors]
+    columns = list(dict.fromkeys(name for facts in stated for name in facts))
     rows_long = (
         (shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape), figure(t.count),
          figure(t.nbytes) if t.has_data else "no data", "-" if t.offset is None else str(t.offset),
-         "-" if t.offset is None else str(t.offset + t.nbytes))
-        for t in tensors
+         "-" if t.offset is None else str(t.offset + t.nbytes),
+         *(value_text(facts[name], _VALUE) if name in facts else "-" for name in columns))
+        for t, facts in zip(tensors, stated, strict=True)
     )  # fmt: skip
-    table(("name", "dtype", "shape", "elements", "bytes", "offset", "end"), rows_long,
+    emit_table(("name", "dtype", "shape", "elements", "bytes", "offset", "end", *columns), rows_long,
           right=("elements", "bytes", "offset", "end"))  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Node:
-    """A dotted prefix: what is below it, added up."""
+    """A dotted prefix: what is below it, added up. ``leaf`` describes the tensor of that name, if there is one."""
 
     tensors: int = 0
     elements: int = 0
     nbytes: int = 0
-    leaf: Tensor | None = None
+    leaf: str = ""
     below: dict[str, _Node] = field(default_factory=dict)
 
 
-def _tree(tensors: list[Tensor]) -> Iterator[str]:
-    root = _Node()
-    for tensor in tensors:
+def _draw_tree(table: TensorTable, rows: Sequence[int]) -> Iterator[str]:
+    forms, root = table.forms(), _Node()
+    kinds = [(prod(form.shape), form.size or 0, _describe_leaf(form)) for form in forms.kinds]
+    codes = forms.codes.tolist()
+    for row in rows:
+        elements, size, leaf = kinds[codes[row]]
         node = root
-        _add(node, tensor)
-        for part in tensor.name.split(".", _DEEPEST):
-            node = node.below.setdefault(part, _Node())
-            _add(node, tensor)
-        node.leaf = tensor
+        for part in (None, *table.names[row].split(".", _DEEPEST)):
+            if part is not None:
+                parent, node = node, node.below.get(part) or _Node()
+                parent.below[part] = node
+            node.tensors += 1
+            node.elements += elements
+            node.nbytes += size
+        node.leaf = leaf
     yield f"{plural(root.tensors, 'tensor')}, {count_text(root.elements)} elements, {size_text(root.nbytes)}"
-    yield from _branches(root, "")
+    yield from _draw_branches(root, "")
 
 
-def _add(node: _Node, tensor: Tensor) -> None:
-    node.tensors += 1
-    node.elements += tensor.count
-    node.nbytes += tensor.nbytes
+def _describe_leaf(form: Form) -> str:
+    size = "no data" if form.size is None else size_text(form.size)
+    return f"  {form.dtype}{shape_text(form.shape)}  {size}"
 
 
-def _branches(node: _Node, indent: str) -> Iterator[str]:
+def _draw_branches(node: _Node, indent: str) -> Iterator[str]:
     for number, (part, child) in enumerate(node.below.items()):
         last = number == len(node.below) - 1
-        while child.leaf is None and len(child.below) == 1:  # one way down: no line of its own
+        while not child.leaf and len(child.below) == 1:  # a single child continues the line
             ((tail, child),) = child.below.items()
             part = f"{part}.{tail}"
-        text = f"{indent}{'└── ' if last else '├── '}{shorten(part, _NAME)}"
-        if child.leaf is not None:
-            text += f"  {child.leaf.dtype}{shape_text(child.leaf.shape)}  "
-            text += size_text(child.leaf.nbytes) if child.leaf.has_data else "no data"
+        text = f"{indent}{'└── ' if last else '├── '}{shorten(part, _NAME)}{child.leaf}"
         if child.below:
             text += f"  ({plural(child.tensors, 'tensor')}, {count_text(child.elements)}, {size_text(child.nbytes)})"
         yield text
-        yield from _branches(child, indent + ("    " if last else "│   "))
+        if child.below:
+            yield from _draw_branches(child, indent + ("    " if last else "│   "))

@@ -1,9 +1,9 @@
-"""What commands print: tables, lines, JSON, progress. Rich is loaded only when a terminal is there to show progress."""
+"""What commands print: lines, tables, JSON, progress. Rich is imported only to show progress on a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import le
@@ -11,25 +11,47 @@ from typing import Any
 
 import click
 
-from holdall.sizes import tuned
+from holdall.base.buffer_sizes import buffer_size
+from holdall.base.progress import Progress
+from holdall.cli import stdout_errors
 
-__all__ = ["Progress", "emit", "emit_json", "emit_json_lines", "heading", "on_terminal", "pairs", "progress"]
-__all__ += ["table", "width"]
-
-Progress = Callable[[int, int | None], None]
+__all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines", "on_terminal"]
+__all__ += ["emit_pairs", "emit_table", "show_progress", "warn", "width"]
 
 _NARROWEST = 16  # letters that a column of words keeps, however narrow the terminal
-_HANG = "    "  # before the further lines of a row
-_BATCH = tuned(4096)
+_HANG = "    "  # indents the further lines of a row
+_BATCH = buffer_size(4096)
+
+
+def echo(line: str = "") -> None:
+    """Print one line on standard output."""
+    with stdout_errors():
+        click.echo(line)
+
+
+def warn(text: str) -> None:
+    """Print one line on standard error, for what a command does not fail over."""
+    click.echo(f"holdall: {text}", err=True)
+
+
+def emit_bytes(pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file to standard output, unless that is a terminal."""
+    if on_terminal():
+        raise click.UsageError("stdout is a terminal: give -o PATH, or a pipe.")
+    for piece in pieces:
+        with stdout_errors():
+            sys.stdout.buffer.write(piece)
+    with stdout_errors():
+        sys.stdout.buffer.flush()
 
 
 def on_terminal() -> bool:
-    """Whether people look at stdout."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def width() -> int:
-    """Columns of the terminal; a fixed number into a pipe, so that output does not depend on where it runs."""
+    """Return the columns of the terminal. Into a pipe it is a fixed number, so that output is the same everywhere."""
     if not on_terminal():
         return 120
     import shutil
@@ -41,7 +63,7 @@ def emit(lines: Iterable[str]) -> None:
     """Print lines, many at a time."""
     rest = iter(lines)
     while batch := list(islice(rest, _BATCH)):
-        click.echo("\n".join(batch))
+        echo("\n".join(batch))
 
 
 def emit_json(*values: Any) -> None:
@@ -56,19 +78,19 @@ def emit_json_lines(values: Iterable[Any]) -> None:
     emit(map(JSONEncoder(separators=(",", ":"), allow_nan=False).encode, values))
 
 
-def heading(text: str) -> None:
-    """A line that starts a section: bold on a terminal."""
-    click.echo(click.style(text, bold=True))
+def emit_heading(text: str) -> None:
+    """Print the line that starts a section, bold on a terminal."""
+    echo(click.style(text, bold=True))
 
 
-def pairs(rows: Iterable[tuple[str, str]], indent: str = "  ") -> None:
-    """Names and values below each other."""
+def emit_pairs(rows: Iterable[tuple[str, str]], indent: str = "  ") -> None:
+    """Print names and values in two columns."""
     listed = list(rows)
     wide = min(32, max((len(name) for name, _ in listed), default=0))
     emit(f"{indent}{click.style(name.ljust(wide), fg='cyan')}  {value}".rstrip() for name, value in listed)
 
 
-def table(
+def emit_table(
     headers: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
@@ -76,36 +98,43 @@ def table(
     prose: Sequence[str] = (),
     indent: str = "",
 ) -> None:
-    """Rows below headers; those named in ``right`` are flush right. The cells are cleaned already.
+    """Print rows below headers, the columns named in ``right`` flush right. The caller has cleaned the cells.
 
-    Nothing is ever cut. Where the terminal is too narrow, the columns named in ``prose`` are folded between words;
-    where that is not enough, every row takes several lines, broken between columns.
+    No cell is ever shortened. If the terminal is too narrow, the columns named in ``prose`` are folded between
+    words. If that is not enough, every row takes several lines, broken between columns.
     """
     columns = [[header, *cells] for header, *cells in zip(headers, *rows, strict=True)]
-    widths = [max(map(_cells, column)) for column in columns]
+    styled, is_ascii = on_terminal(), [all(map(str.isascii, column)) for column in columns]
+    widths = [
+        max(map(len if simple else _display_width, column)) for column, simple in zip(columns, is_ascii, strict=True)
+    ]
+    if not styled and all(is_ascii):  # as most long listings are
+        aligned = (">" if header in right else "<" for header in headers)
+        row_text = "  ".join(f"{{:{side}{wide}}}" for side, wide in zip(aligned, widths, strict=True)).format
+        emit((indent + row_text(*row)).rstrip() for row in zip(*columns, strict=True))
+        return
     groups = [range(len(columns))]
-    looked_at = on_terminal()
-    if looked_at:
-        least = {at: _least(columns[at]) for at, header in enumerate(headers) if header in prose}
-        widths, groups = _fitting(widths, least, width() - len(indent))
+    if styled:
+        least = {at: _least_width(columns[at]) for at, header in enumerate(headers) if header in prose}
+        widths, groups = _fit(widths, least, width() - len(indent))
     flush = [header in right for header in headers]
 
     def lines() -> Iterator[str]:
         for number, row in enumerate(zip(*columns, strict=True)):
             for group in groups:
                 margin = indent + (_HANG if group.start else "")
-                for cells in _folded(row[group.start : group.stop], widths[group.start : group.stop]):
-                    fitted = [_padded(cell, widths[at], flush[at]) for cell, at in zip(cells, group, strict=True)]
+                for cells in _fold(row[group.start : group.stop], widths[group.start : group.stop]):
+                    fitted = [_pad(cell, widths[at], flush[at]) for cell, at in zip(cells, group, strict=True)]
                     fitted[-1] = fitted[-1].rstrip()
-                    if looked_at:
-                        fitted = _styled(fitted, heads=number == 0, first=group.start == 0)
+                    if styled:
+                        fitted = _style(fitted, heads=number == 0, first=group.start == 0)
                     yield (margin + "  ".join(fitted)).rstrip()
 
     emit(lines())
 
 
-def _cells(text: str) -> int:
-    """Columns that a terminal needs for ``text``: wide letters take two."""
+def _display_width(text: str) -> int:
+    """Return the columns that a terminal needs for ``text``: wide letters take two."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -113,14 +142,14 @@ def _cells(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _least(column: Sequence[str]) -> int:
-    """How narrow a column of words may become."""
+def _least_width(column: Sequence[str]) -> int:
+    """Return how narrow a column of words may become."""
     longest = max((len(word) for text in column for word in text.split()), default=0)
     return max(longest, min(_NARROWEST, max(map(len, column))))
 
 
-def _fitting(widths: list[int], least: dict[int, int], room: int) -> tuple[list[int], list[range]]:
-    """Widths that fit into ``room``, and which columns share a line. Those in ``least`` may shrink as far as that."""
+def _fit(widths: list[int], least: dict[int, int], room: int) -> tuple[list[int], list[range]]:
+    """Return widths that fit into ``room``, and which columns share a line. ``least`` says how far some may shrink."""
     fitted = list(widths)
     excess = sum(widths) + 2 * (len(widths) - 1) - room
     for at in sorted(least, key=lambda at: -widths[at]):
@@ -129,7 +158,8 @@ def _fitting(widths: list[int], least: dict[int, int], room: int) -> tuple[list[
         excess -= given
     if excess <= 0:
         return fitted, [range(len(widths))]
-    for at, narrow in least.items():  # on a line of its own a text has more room
+    # The columns do not fit on one line: a text that gets a line to itself has more room.
+    for at, narrow in least.items():
         fitted[at] = max(narrow, min(widths[at], room - len(_HANG)))
     groups, start, used = [], 0, fitted[0]
     for at in range(1, len(fitted)):
@@ -141,8 +171,8 @@ def _fitting(widths: list[int], least: dict[int, int], room: int) -> tuple[list[
     return fitted, [*groups, range(start, len(fitted))]
 
 
-def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]]:
-    """The lines of a row: one, unless a column became narrower than its cell."""
+def _fold(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]]:
+    """Yield the lines of a row: one, unless a column became narrower than its cell."""
     if all(map(le, map(len, row), widths)):
         yield row
         return
@@ -156,28 +186,29 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[Sequence[str]
     yield from zip_longest(*parts, fillvalue="")
 
 
-def _padded(cell: str, wide: int, right: bool) -> str:
+def _pad(cell: str, wide: int, right: bool) -> str:
     if not cell.isascii():
-        wide -= _cells(cell) - len(cell)
+        wide -= _display_width(cell) - len(cell)
     return cell.rjust(wide) if right else cell.ljust(wide)
 
 
-def _styled(cells: list[str], *, heads: bool, first: bool) -> list[str]:
-    """Headers are bold, and what a row is about is coloured."""
+def _style(cells: list[str], *, heads: bool, first: bool) -> list[str]:
+    """Make headers bold, and colour the first cell of a row."""
     if heads:
         return [click.style(cell, bold=True) for cell in cells]
     return [click.style(cells[0], fg="cyan"), *cells[1:]] if first else cells
 
 
 @contextmanager
-def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
-    """A bar on stderr while something long runs, counting bytes or things; None when stderr is no terminal.
+def show_progress(label: str, *, of: str = "bytes") -> Iterator[Progress]:
+    """Show a bar on standard error, if that is a terminal, while the work inside calls the function it is given.
 
-    It appears with the first progress: what a command prints before that stands on lines of its own.
+    The bar counts ``of``. It appears with the first call, so that lines printed before it are not overwritten.
     """
     if not sys.stderr.isatty():
-        yield None
+        yield lambda done, total: None
         return
+    import rich.progress
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -188,20 +219,18 @@ def progress(label: str, *, of: str = "bytes") -> Iterator[Progress | None]:
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
-    from rich.progress import Progress as Bar
-    from rich.text import Text
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [DownloadColumn(), TransferSpeedColumn()] if of == "bytes" else [MofNCompleteColumn(), TextColumn(of)]
-    bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    task = bar.add_task(str(Text(label)), total=None)
+    bar = rich.progress.Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=None)
 
-    def told(done: int, total: int | None) -> None:
-        bar.start()  # does nothing where it runs already
+    def show(done: int, total: int | None) -> None:
+        bar.start()  # has no effect on one that runs
         bar.update(task, completed=done, total=total)
 
     try:
-        yield told
+        yield show
     finally:
-        with suppress(OSError):  # the terminal may be gone, and with it what is to be wiped off
+        with suppress(OSError):  # the terminal may be closed already
             bar.stop()

@@ -1,29 +1,33 @@
-"""``holdall verify``: everything that is wrong with a file."""
+"""``holdall verify``: list everything that is wrong with a file."""
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdall.cli.options import FILE, Reading, each_file, reading
-from holdall.cli.output import emit, emit_json, progress
-from holdall.cli.text import brief, clean, file_text, plain, plural, shape_text
+from holdall.base.check import SEVERITIES
+from holdall.base.text import brief, clean, file_text, plural
+from holdall.cli.options import EXIT_CODES, FILE, Reading, add_reading_options, add_threads_option, for_each_file
+from holdall.cli.output import echo, emit, emit_json, emit_pairs, show_progress
+from holdall.cli.side_files import read_side_json
+from holdall.cli.summary import format_content, format_facts, gather_facts, summary_to_json
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdall.check import Finding, Level, Report
+    from holdall.base.check import Finding, Level, Report
+    from holdall.cli.summary import TensorFacts
+    from holdall.limits import Limits
+    from holdall.model.model import Model
     from holdall.profiles import Profile
-    from holdall.stats import TensorStats
-    from holdall.tensor import Tensor
 
-__all__ = ["finding_facts", "finding_lines", "verify"]
+__all__ = ["finding_to_json", "format_finding", "verify"]
 
-_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
+_COLOURS = {"error": "red", "unread": "magenta", "warning": "yellow", "note": "blue"}
+_VERDICTS = {"ok": "green", "not ok": "red", "not read": "magenta"}
 
 
 @click.command(epilog="Example: holdall verify model.oinf --level strict")
@@ -32,59 +36,65 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
               help="structure reads no payload, full adds all hashes, strict every must-be-zero.")  # fmt: skip
 @click.option("--profile", metavar="NAME",
               help="Also check that it is this model: all-MiniLM-L6-v2, or a BERT config.json.")  # fmt: skip
-@click.option("--stats", is_flag=True, help="Add count, min, max, mean, median, std and a histogram of each tensor.")
-@reading
+@click.option("--stats", is_flag=True, help="Add metadata, and values, statistics and a histogram of each tensor.")
+@add_threads_option
+@add_reading_options
 def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: bool, reading: Reading) -> None:
-    """Check each FILE and list all findings, with rule and byte. Exits 1 when a file is not ok."""
-    wanted = None if profile is None else _profile(profile)
+    """Check each FILE and list all findings, with rule and byte. Exits 1 when a file is
+    not ok, and 3 when holdall cannot read one, or a part of it, that may be intact."""
+    wanted = None if profile is None else _load_profile(profile, reading.limits)
 
-    def act(path: str, number: int) -> bool:
-        from holdall.api import verify as check
+    def act(path: str, number: int) -> int:
+        from holdall.operations.open_save import verify as check
 
-        with progress(f"verifying {file_text(path)}") as told:
+        with show_progress(f"verifying {file_text(path)}") as on_progress:
             report = check(
                 path,
                 level=level,
                 format=reading.format,
                 limits=reading.limits,
                 allowed=reading.allowed,
-                progress=told,
+                follow=reading.follow,
+                progress=on_progress,
             )
         if wanted is not None and report.format is not None:
-            report.findings += _against(wanted, path, reading)
+            report.findings += _check_profile(wanted, path, reading)
         if reading.json:
-            facts = _facts(report)
+            facts = _to_json(report)
             if stats and report.ok:
-                facts["stats"] = [_stats_facts(tensor, found) for tensor, found in _all_stats(path, reading)]
+                with _open_summary(path, reading) as (model, tensors):
+                    facts |= summary_to_json(model, tensors)
             emit_json(facts)
         else:
-            click.echo(_verdict(report))
-            emit(line for finding in report.findings for line in finding_lines(finding))
+            echo(_format_verdict(report))
+            emit(line for finding in report.findings for line in format_finding(finding))
             emit(f"  … and {count:,} more of {clean(rule)}" for rule, count in report.suppressed.items())
+            if report.unchecked:
+                emit_pairs([("checked", report.checked), ("not checked", report.unchecked)], indent="  ")
             if stats and report.ok:
-                for tensor, found in _all_stats(path, reading):
-                    emit(_stats_lines(tensor, found))
-        return report.ok
+                with _open_summary(path, reading) as (model, tensors):
+                    emit(format_content(model))
+                    emit(line for facts in tensors for line in format_facts(facts))
+        return EXIT_CODES[report.verdict]
 
-    each_file(files, act)
+    for_each_file(files, act)
 
 
-def _profile(name: str) -> Profile:
-    """The profile of that name, or the one that follows from the configuration in that file."""
+def _load_profile(name: str, limits: Limits | None) -> Profile:
+    """Load a profile by name, or make one from a config.json."""
     from holdall import profiles
-    from holdall.documents.json import DocumentError, decode
 
     try:
         if not name.endswith(".json"):
             return profiles.load(name)
-        config = decode(Path(name).read_bytes()).value
+        config = read_side_json(name, limits)
         return profiles.from_config(config if isinstance(config, dict) else {}, name=name)
-    except (ContentError, DocumentError, OSError, UnsupportedError) as error:
+    except (ContentError, OSError, UnsupportedError) as error:
         raise click.BadParameter(f"--profile {name}: {error}") from None
 
 
-def _against(profile: Profile, path: str, reading: Reading) -> list[Finding]:
-    """What the file lacks of the profile; nothing when it cannot be opened, which the report says already."""
+def _check_profile(profile: Profile, path: str, reading: Reading) -> list[Finding]:
+    """Compare a file with a profile. A file that cannot be opened gives no findings: the report has them."""
     from holdall import profiles
 
     try:
@@ -94,21 +104,19 @@ def _against(profile: Profile, path: str, reading: Reading) -> list[Finding]:
         return []
 
 
-def _verdict(report: Report) -> str:
-    severity_of: dict[str, str] = {finding.rule: finding.severity for finding in report.findings}
-    counts = Counter(severity_of[finding.rule] for finding in report.findings)
-    for rule, count in report.suppressed.items():
-        counts[severity_of.get(rule, "error")] += count
-    summary = ", ".join(plural(counts[kind], kind) for kind in ("error", "warning", "note") if counts[kind])
-    verdict = click.style("ok", fg="green") if report.ok else click.style("not ok", fg="red")
+def _format_verdict(report: Report) -> str:
+    counts = report.counts
+    # What is not read is in the verdict already.
+    summary = ", ".join(plural(counts[kind], kind) for kind in SEVERITIES if counts[kind] and kind != "unread")
+    verdict = click.style(report.verdict, fg=_VERDICTS[report.verdict])
     detail = f"{report.format or 'unknown format'}, level {report.level}"
-    return f"{clean(report.path)}: {verdict}{': ' if summary else ''}{summary} ({detail})"
+    return f"{file_text(report.path)}: {verdict}{': ' if summary else ''}{summary} ({detail})"
 
 
-def finding_lines(finding: Finding) -> Iterator[str]:
-    """One finding for people."""
+def format_finding(finding: Finding) -> Iterator[str]:
+    """Yield the lines of one finding."""
     place = "" if finding.offset is None else f" at byte {finding.offset:#x}"
-    where = f" of {clean(finding.file)}" if finding.file else ""
+    where = f" of {file_text(finding.file)}" if finding.file else ""
     inner = f" [{clean(finding.inner)}]" if finding.inner else ""
     severity = click.style(finding.severity.ljust(7), fg=_COLOURS[finding.severity])
     yield f"  {severity}  {finding.rule}{place}{where}{inner}"
@@ -117,8 +125,8 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         yield f"           hint: {clean(finding.hint)}"
 
 
-def finding_facts(finding: Finding) -> dict[str, Any]:
-    """One finding for JSON."""
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """Return one finding for JSON."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,
@@ -130,77 +138,24 @@ def finding_facts(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _facts(report: Report) -> dict[str, Any]:
+def _to_json(report: Report) -> dict[str, Any]:
     return {
         "path": report.path,
         "format": report.format,
         "level": report.level,
         "ok": report.ok,
-        "findings": [finding_facts(finding) for finding in report.findings],
+        "verdict": report.verdict,
+        "checked": report.checked or None,
+        "unchecked": report.unchecked or None,
+        "findings": [finding_to_json(finding) for finding in report.findings],
         "suppressed": report.suppressed,
     }
 
 
-# -- statistics -------------------------------------------------------------------------------------------------------
-
-
-def _all_stats(path: str, reading: Reading) -> list[tuple[Tensor, TensorStats | str]]:
-    """The statistics of all tensors, gathered before any is printed: a bar and lines do not mix."""
-    gathered = []
-    with progress(f"statistics of {file_text(path)}") as told:
-        done = 0
-        for tensor, found, total in _stats(path, reading):
-            gathered.append((tensor, found))
-            done += tensor.nbytes
-            if told is not None:
-                told(done, total)
-    return gathered
-
-
-def _stats(path: str, reading: Reading) -> Iterator[tuple[Tensor, TensorStats | str, int]]:
-    """Each tensor with its statistics, or with why it has none, and the bytes of them all."""
-    from holdall.stats import tensor_stats
-
-    with reading.open(path, mmap=False) as model:  # memory must not grow with the file
-        total = model.nbytes
-        for tensor in model.tensors:
-            if not tensor.has_data:
-                yield tensor, "no data", total
-                continue
-            try:
-                yield tensor, tensor_stats(tensor), total
-            except FormatError:
-                raise
-            except (ContentError, UnsupportedError) as error:
-                yield tensor, str(error), total
-
-
-_FIELDS = ("count", "nan", "inf", "min", "max", "mean", "median", "std")
-
-
-def _stats_facts(tensor: Tensor, found: TensorStats | str) -> dict[str, Any]:
-    facts: dict[str, Any] = {"name": tensor.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
-    if isinstance(found, str):
-        return {**facts, "skipped": found}
-    facts.update((name, plain(getattr(found, name))) for name in _FIELDS)
-    return {**facts, "histogram": [[plain(row.low), plain(row.high), row.count] for row in found.histogram]}
-
-
-def _stats_lines(tensor: Tensor, found: TensorStats | str) -> Iterator[str]:
-    name = click.style(clean(tensor.name), fg="cyan")
-    head = f"  {name}: {tensor.dtype}{shape_text(tensor.shape)}"
-    if isinstance(found, str):
-        yield f"{head}: {clean(found)}"
-        return
-    odd = "".join(f", {plural(n, kind)}" for kind, n in (("NaN", found.nan), ("inf", found.inf)) if n)
-    yield f"{head}: {plural(found.count, 'element')}{odd}"
-    values = ", ".join(f"{name} {_number(getattr(found, name))}" for name in _FIELDS[3:])
-    yield f"    {values}"
-    most = max((row.count for row in found.histogram), default=0)
-    for row in found.histogram:
-        span = _number(row.low) if row.low == row.high else f"{_number(row.low)} .. {_number(row.high)}"
-        yield f"    {span:>26}  {'█' * max(1, round(30 * row.count / most))} {row.count:,}"
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.6g}"
+@contextmanager
+def _open_summary(path: str, reading: Reading) -> Iterator[tuple[Model, list[TensorFacts]]]:
+    """Open ``path`` and gather the facts of all tensors before any is printed: no line breaks the progress bar."""
+    with reading.open(path) as model:
+        with show_progress(f"statistics of {file_text(path)}") as on_progress:
+            gathered = list(gather_facts(model, on_progress))
+        yield model, gathered

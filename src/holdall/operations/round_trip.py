@@ -1,4 +1,4 @@
-"""A file into another format and back: does it come back as it went?"""
+"""Converting a file into another format and restoring it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from holdall.operations.convert.convert import convert
 from holdall.operations.convert.restore import restore
 
-__all__ = ["Trip", "round_trip"]
+__all__ = ["RoundTrip", "round_trip"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
-    """One file on its way into another format and back."""
+class RoundTrip:
+    """How one file came back from another format."""
 
-    exact: bool  # the bytes that came back are those that went
-    native: bool  # the target held everything in its own terms
+    exact: bool  # the restored bytes are those of the file
+    native: bool  # the target held everything without the skeleton
 
 
-def _tree_bytes(path: Path) -> dict[str, bytes]:
-    """A file, or every file of a folder."""
+def _read_tree(path: Path) -> dict[str, bytes]:
+    """Read the bytes of a file, or of every file in a folder by its relative name."""
     if path.is_file():
         return {"": path.read_bytes()}
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def round_trip(path: Path, target: str, scratch: Path) -> Trip:
+def round_trip(path: Path, target: str, scratch: Path) -> RoundTrip:
     """Convert ``path`` into ``target``, carrying the original, and restore it."""
     there, back = scratch / "there", scratch / "back"
     report = convert(path, there, format=target, carry=True, fsync=False)
     restored = restore(there, back, fsync=False)
-    exact = restored.restored == "bytes" and _tree_bytes(path) == _tree_bytes(back)
-    return Trip(exact, not report.losses)
+    exact = restored.restored == "bytes" and _read_tree(path) == _read_tree(back)
+    return RoundTrip(exact, not report.losses)

@@ -1,38 +1,50 @@
-"""Arrays by key under a budget: the least recently used goes first, pinned ones stay."""
+"""A cache of values under a budget: evicts the least recently used, never a pinned one."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
-
-from numpy.typing import NDArray
 
 __all__ = ["Cache"]
 
 
 @dataclass(slots=True)
 class _Kept:
-    value: NDArray[Any]
+    value: Any
+    size: int
     pinned: bool
 
 
 class Cache:
-    """Who uses it holds a lock. ``budget`` None never evicts.
+    """Values by key, each with its size. The caller holds a lock. With ``budget`` None nothing is evicted.
 
-    >>> import numpy as np
     >>> cache = Cache(budget=16)
-    >>> [cache.put(key, np.zeros(1)) for key in (1, 2, 3)], list(cache), cache.held, cache.evictions
+    >>> [cache.put(key, "value", 8) for key in (1, 2, 3)], list(cache), cache.held, cache.evictions
     ([True, True, True], [2, 3], 16, 1)
     """
 
     def __init__(self, budget: int | None = None) -> None:
         self.budget = budget
-        self.held = 0  # bytes
-        self.pinned = 0  # bytes, of those held
-        self.peak = 0  # the most that were ever held
+        self.peak = 0  # the highest value of held
         self.evictions = 0
         self.refused = 0
-        self._kept: dict[int, _Kept] = {}  # in order of last use
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()  # in order of last use
+        self._held = 0
+        self._pinned = 0
+        self._is_changing = False  # stays True where an interrupt came between a change and its count
+
+    @property
+    def held(self) -> int:
+        """The bytes of all values."""
+        self._settle()
+        return self._held
+
+    @property
+    def pinned(self) -> int:
+        """The bytes of the pinned values."""
+        self._settle()
+        return self._pinned
 
     def __contains__(self, key: object) -> bool:
         return key in self._kept
@@ -43,53 +55,68 @@ class Cache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, key: int) -> NDArray[Any] | None:
-        """The array, now the most recently used; None when it is not here."""
-        found = self._kept.pop(key, None)
+    def get(self, key: int) -> Any:
+        """Return the value, which becomes the most recently used, or None."""
+        found = self._kept.get(key)
         if found is None:
             return None
-        self._kept[key] = found
+        self._kept.move_to_end(key)
         return found.value
 
-    def put(self, key: int, value: NDArray[Any], *, pinned: bool = False) -> bool:
-        """Keep ``value``, evicting others for it. False when it cannot be kept beside what is pinned."""
+    def put(self, key: int, value: Any, size: int, *, pinned: bool = False) -> bool:
+        """Keep ``value``, evicting others for its ``size``. Return False if it does not fit beside the pinned ones."""
         self.drop(key)
-        size = value.nbytes
         if self.budget is not None:
             if self.pinned + size > self.budget:
                 self.refused += 1
                 return False
             self._make_room(self.budget - size)
-        self._kept[key] = _Kept(value, pinned)
-        self.held += size
-        self.pinned += size * pinned
-        self.peak = max(self.peak, self.held)
+        self._is_changing = True
+        self._kept[key] = _Kept(value, size, pinned)
+        self._held += size
+        self._pinned += size * pinned
+        self._is_changing = False
+        self.peak = max(self.peak, self._held)
         return True
 
     def pin(self, key: int) -> None:
-        """Keep it whatever comes, if it is here."""
+        """Never evict this value, if it is in the cache."""
+        self._settle()
         found = self._kept.get(key)
         if found is not None and not found.pinned:
+            self._is_changing = True
             found.pinned = True
-            self.pinned += found.value.nbytes
+            self._pinned += found.size
+            self._is_changing = False
 
     def drop(self, key: int) -> None:
-        """Let go of it, if it is here."""
+        """Remove a value, if it is in the cache."""
+        self._settle()
+        self._is_changing = True
         found = self._kept.pop(key, None)
         if found is not None:
-            self.held -= found.value.nbytes
-            self.pinned -= found.value.nbytes * found.pinned
+            self._held -= found.size
+            self._pinned -= found.size * found.pinned
+        self._is_changing = False
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Remove all values."""
+        self._is_changing = True
         self._kept.clear()
-        self.held = self.pinned = 0
+        self._settle()
 
     def _make_room(self, most: int) -> None:
-        if self.held <= most:
+        if self._held <= most:
             return
         for key in [key for key, kept in self._kept.items() if not kept.pinned]:
             self.drop(key)
             self.evictions += 1
-            if self.held <= most:
+            if self._held <= most:
                 return
+
+    def _settle(self) -> None:
+        """Count anew after an interrupt."""
+        if self._is_changing:
+            self._held = sum(kept.size for kept in self._kept.values())
+            self._pinned = sum(kept.size for kept in self._kept.values() if kept.pinned)
+            self._is_changing = False

@@ -1,4 +1,4 @@
-"""Parameters of one or several models: loaded when first needed, once, and kept as the budget allows."""
+"""Parameters of one or several models: loaded once, when first used, and kept as the budget allows."""
 
 from __future__ import annotations
 
@@ -6,75 +6,72 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from threading import Event, Lock, get_ident
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from holdall.dtypes import DTYPES
+from holdall.base.locks import is_owned, make_lock
+from holdall.base.once import computed_once
 from holdall.errors import ContentError, MissingError
-from holdall.identity import Identities, base_id, derived_key, param_key
-from holdall.model import Model
+from holdall.model.identity import Identities, base_id, derived_key, param_key
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
 from holdall.params.cache import Cache
+from holdall.params.disk import DiskForms, stamp_of
+from holdall.params.forms import Array, Make, Size, copy_values, find_form, freeze, measure
+from holdall.params.lazy import LazyParameter
 from holdall.params.streaming import Streaming
-from holdall.payload import Held
-from holdall.tensor import Tensor
 
 __all__ = ["Figures", "ParamStore", "Parameters", "Resolver"]
 
-Array = NDArray[Any]
-Make = Callable[[Array], Array]
-
-_CASTS = ("f64", "f32", "f16", "bf16")
-
 
 class Resolver(Protocol):
-    """Where derived forms are remembered, by stable key. It is called by several threads."""
+    """A store of derived forms by stable key. Several threads call it."""
 
-    def get(self, key: int) -> Array | None:
-        """What was set under ``key``, or None."""
+    def get(self, key: int) -> Any:
+        """Return the value set under ``key``, or None."""
 
-    def set(self, key: int, value: Array) -> None:
-        """Remember ``value``; what was there before is replaced."""
+    def set(self, key: int, value: Any) -> None:
+        """Store ``value`` under ``key``, replacing an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a store did so far. Sizes are bytes of values, a view of a mapped file counting like a copy."""
+    """Counters of a store. Sizes are bytes of values; a view of a mapped file counts like a copy."""
 
-    hits: int  # asked for and there, or being loaded for somebody else
+    hits: int  # requests answered from the cache or by a load in progress
     loads: int  # parameters read from their file
-    loaded: int  # bytes that they had as values
-    derived: int  # forms made
+    loaded: int  # bytes of their values
+    derived: int  # forms computed from a parameter
     rows: int  # rows read without the rest of their parameter
     evictions: int
-    refused: int  # values handed out, but not kept: too large beside what is pinned
+    refused: int  # values that were not kept: too large beside the pinned ones
     held: int
     pinned: int
     peak: int
+    disk: int = 0  # forms read from disk
 
 
-class _Pending:
-    """A value that some thread is making: the others wait."""
+class _Turn:
+    """Threads that ask for one value at the same time: the first makes it, the others take it from here."""
 
     def __init__(self) -> None:
-        self.owner = get_ident()
-        self.done = Event()
-        self.value: Array | None = None
-        self.error: BaseException | None = None
+        self.lock = make_lock()
+        self.value: Any = None
 
 
 class ParamStore:
-    """Parameters on demand, over any number of open models, each in a namespace of its own.
+    """Parameters on demand, over any number of open models, each in its own namespace.
 
     ``budget`` bounds the bytes kept; parameters of at most ``small`` bytes are pinned; ``keep=False`` keeps only
-    what is pinned. ``resolver`` takes over the memory of derived forms, which else share the budget. Arrays are
-    read-only and stay valid after they were evicted. Any thread may ask: each value is loaded or made once.
+    pinned ones. ``resolver`` stores derived forms, which otherwise share the budget. ``disk`` also keeps them in a
+    folder, for later and for other processes. Arrays are read-only and stay valid after they were evicted. Any thread
+    may use the store: each value is loaded or made once.
 
     >>> import numpy as np
-    >>> from holdall.model import model_of
+    >>> from holdall.model.model import model_of
     >>> store = ParamStore()
     >>> first = store.add(model_of({"w": np.eye(2, dtype=np.float32)}))
     >>> other = store.add(model_of({"w": np.zeros(3)}))
@@ -83,25 +80,38 @@ class ParamStore:
     """
 
     def __init__(
-        self, budget: int | None = None, *, small: int = 0, keep: bool = True, resolver: Resolver | None = None
+        self,
+        budget: int | None = None,
+        *,
+        small: int = 0,
+        keep: bool = True,
+        resolver: Resolver | None = None,
+        disk: DiskForms | str | os.PathLike[str] | None = None,
     ) -> None:
         if budget is not None and budget < 0:
             raise ContentError(f"a budget is 0 bytes or more, not {budget}")
         self.small = small
         self.keep = keep
         self.resolver = resolver
+        self.disk = disk if disk is None or isinstance(disk, DiskForms) else DiskForms(disk)
         self.models: dict[int, Parameters] = {}
         self._cache = Cache(budget)
-        self._lock = Lock()
-        self._pending: dict[int, _Pending] = {}
-        self._hits = self._loads = self._loaded = self._derived = self._rows = 0
-        _STORES.add(self)
+        self._lock = make_lock()
+        # A turn lives as long as a thread is in it: nothing has to be removed after an error or an interrupt.
+        self._turns: WeakValueDictionary[int, _Turn] = WeakValueDictionary()
+        self._hits = self._loads = self._loaded = self._derived = self._rows = self._disk = 0
 
     @classmethod
     def from_model(
-        cls, model: Model, *, budget: int | None = None, small: int | None = None, resolver: Resolver | None = None
+        cls,
+        model: Model,
+        *,
+        budget: int | None = None,
+        small: int | None = None,
+        resolver: Resolver | None = None,
+        disk: DiskForms | str | os.PathLike[str] | None = None,
     ) -> ParamStore:
-        """A store over one model, as ``runtime.weight_streaming`` in its configuration asks; what is given here wins.
+        """Make a store over one model, set up by ``runtime.weight_streaming`` of its configuration; arguments win.
 
         Parameters that the configuration wants prefetched are loaded and pinned now.
         """
@@ -111,19 +121,20 @@ class ParamStore:
             small=stated.small if small is None else small,
             keep=stated.keep or budget is not None,
             resolver=resolver,
+            disk=disk,
         )
         parameters = store.add(model)
-        for name in stated.prefetched(model):
+        for name in stated.names_to_prefetch(model):
             parameters.load(name, pin=True)
         return store
 
     @property
     def budget(self) -> int | None:
-        """The most bytes that are kept; None for no limit."""
+        """The limit of the bytes kept; None for no limit."""
         return self._cache.budget
 
     def add(self, model: Model, namespace: int | None = None) -> Parameters:
-        """Take in an open model, under a namespace that no other has; left out, the next free number."""
+        """Add an open model under a namespace, by default the next free number."""
         with self._lock:
             if namespace is None:
                 namespace = next(n for n in range(1, len(self.models) + 2) if n not in self.models)
@@ -133,7 +144,7 @@ class ParamStore:
         return found
 
     def __getitem__(self, name: str | tuple[int, str]) -> Array:
-        """A parameter by name, where there is one model, or by namespace and name."""
+        """Load a parameter by name, if there is one model, or by namespace and name."""
         if isinstance(name, str):
             if len(self.models) != 1:
                 raise MissingError(f"{len(self.models)} models are here: ask for (namespace, {name!r})")
@@ -144,42 +155,45 @@ class ParamStore:
         return self.models[namespace][inner]
 
     def figures(self) -> Figures:
-        """Hits, loads, evictions and bytes held, at this moment."""
+        """Return the current counters: hits, loads, evictions, bytes held."""
         with self._lock:
             cache = self._cache
             counts = (self._hits, self._loads, self._loaded, self._derived, self._rows)
-            return Figures(*counts, cache.evictions, cache.refused, cache.held, cache.pinned, cache.peak)
+            return Figures(*counts, cache.evictions, cache.refused, cache.held, cache.pinned, cache.peak, self._disk)
 
     def clear(self) -> None:
-        """Let go of all values; the models stay."""
+        """Drop all values; the models stay."""
         with self._lock:
             self._cache.clear()
 
-    # -- for Parameters ---------------------------------------------------------------------------------------------
+    def _derive(
+        self, base: int, tensor: Tensor, form: str, make: Make, stamp: str | None, pin: bool, size: Size | None
+    ) -> Any:
+        """Return a derived form: from the resolver, from disk, or made now. The values of its source are not kept."""
+        key, what = derived_key(base, form), f"the form {form!r} of {tensor.name!r}"
+        resolver, disk = self.resolver, self.disk
 
-    def _value(self, key: int, tensor: Tensor, pin: bool) -> Array:
-        return self._once(key, pin, lambda: self._read(tensor))
-
-    def _form(self, key: int, base: int, tensor: Tensor, form: str, make: Make, pin: bool) -> Array:
-        """A derived form, from the resolver or made now. The parameter that it is made of is not kept for that."""
-        resolver = self.resolver
-
-        def made() -> Array:
+        def make_form() -> Any:
             found = None if resolver is None else resolver.get(key)
             if found is not None:
                 self._count(hits=1)
                 return found
-            value = _frozen(make(self._base(base, tensor)))
-            self._count(derived=1)
+            stored = None if disk is None or stamp is None else disk.get(key, stamp)
+            value = freeze(make(self._load_base(base, tensor)) if stored is None else stored)
+            if value is None:
+                raise ContentError(f"{what}: the function returned None")
+            self._count(derived=stored is None, disk=stored is not None)
+            if disk is not None and stamp is not None and stored is None:
+                disk.set(key, stamp, value)
             if resolver is not None:
                 resolver.set(key, value)
             return value
 
-        return self._once(key, pin, made, keep=resolver is None, what=f"the form {form!r} of {tensor.name!r}")
+        return self._load_once(key, pin, make_form, keep=resolver is None, what=what, size=size)
 
-    def _base(self, key: int, tensor: Tensor) -> Array:
+    def _load_base(self, key: int, tensor: Tensor) -> Array:
         with self._lock:
-            found = self._cache.get(key)
+            found: Array | None = self._cache.get(key)
             self._hits += found is not None
         return self._read(tensor) if found is None else found
 
@@ -188,15 +202,22 @@ class ParamStore:
             return key in self._cache
 
     def _read(self, tensor: Tensor) -> Array:
-        """The values, from the file. Under a budget they have memory of their own, so that letting go frees it."""
-        value = _frozen(tensor.numpy() if self.budget is None else _own(tensor))
+        """Read the values from the file. Under a budget they are a copy, so that evicting them frees memory."""
+        value: Array = freeze(tensor.numpy() if self.budget is None else copy_values(tensor))
         self._count(loads=1, loaded=value.nbytes)
         return value
 
-    def _once(
-        self, key: int, pin: bool, make: Callable[[], Array], *, keep: bool = True, what: str = "a parameter"
-    ) -> Array:
-        """The value under ``key``: there already, being made by another thread, or made by this one."""
+    def _load_once(
+        self,
+        key: int,
+        pin: bool,
+        make: Callable[[], Any],
+        *,
+        keep: bool = True,
+        what: str = "a parameter",
+        size: Size | None = None,
+    ) -> Any:
+        """Return the value under ``key``: cached, made by another thread meanwhile, or made by this one."""
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
@@ -204,47 +225,37 @@ class ParamStore:
                 if pin:
                     self._cache.pin(key)
                 return found
-            pending = self._pending.get(key)
-            if pending is None:
-                mine = self._pending[key] = _Pending()
-        if pending is not None:
-            value = self._awaited(pending, what)
-            if pin:
-                with self._lock:
-                    self._cache.pin(key)
-            return value
-        try:
-            mine.value = make()
-        except BaseException as error:
-            mine.error = error
-            raise
-        finally:
-            with self._lock:
-                self._pending.pop(key, None)
-                if mine.value is not None and keep:
-                    pin = pin or mine.value.nbytes <= self.small
-                    if self.keep or pin:
-                        self._cache.put(key, mine.value, pinned=pin)
-            mine.done.set()
-        return mine.value
-
-    def _awaited(self, pending: _Pending, what: str) -> Array:
-        if pending.owner == get_ident():
+            turn = self._turns.get(key)
+            if turn is None:
+                turn = self._turns[key] = _Turn()
+        if is_owned(turn.lock):
             raise ContentError(f"{what} is made from itself")
-        pending.done.wait()
-        if pending.error is not None:
-            raise pending.error
-        assert pending.value is not None
-        self._count(hits=1)
-        return pending.value
+        with turn.lock:
+            if turn.value is None:
+                made = make()
+                nbytes = measure(made, size, what, needed=keep and self.budget is not None)
+                pin = pin or nbytes <= self.small
+                with self._lock:
+                    if keep and (self.keep or pin):
+                        self._cache.put(key, made, nbytes, pinned=pin)
+                turn.value = made
+                return made
+        with self._lock:
+            self._hits += 1
+            if pin:
+                self._cache.pin(key)
+        return turn.value
 
-    def _count(self, hits: int = 0, loads: int = 0, loaded: int = 0, derived: int = 0, rows: int = 0) -> None:
+    def _count(
+        self, hits: int = 0, loads: int = 0, loaded: int = 0, derived: int = 0, rows: int = 0, disk: int = 0
+    ) -> None:
         with self._lock:
             self._hits += hits
             self._loads += loads
             self._loaded += loaded
             self._derived += derived
             self._rows += rows
+            self._disk += disk
 
 
 class Parameters(Mapping[str, Array]):
@@ -256,6 +267,10 @@ class Parameters(Mapping[str, Array]):
         self.namespace = namespace
         self._keys: dict[str, int] = {}
         self._ids = Identities(model)
+
+    @computed_once
+    def _stamp(self) -> str | None:
+        return stamp_of(self.model)
 
     def __getitem__(self, name: str) -> Array:
         return self.load(name)
@@ -270,55 +285,78 @@ class Parameters(Mapping[str, Array]):
         return name in self.model
 
     def key(self, name: str) -> int:
-        """The stable key of a parameter in this store."""
+        """Return the stable key of a parameter in this store."""
         found = self._keys.get(name)
         if found is None:
             found = self._keys[name] = param_key(self.namespace, base_id(name))
         return found
 
     def by_id(self, id: int) -> Array:
-        """A parameter by its base id."""
+        """Load a parameter by its base id."""
         return self.load(self._ids.name(id))
 
+    def lazy(self, name: str) -> LazyParameter:
+        """Return a parameter that is loaded when it is first used: its ids, shape and dtype are known before.
+
+        >>> from holdall.model.model import model_of
+        >>> weights = ParamStore().add(model_of({"w": np.ones((2, 3), np.float32)}))
+        >>> weights.lazy("w").shape, weights.store.figures().loads, np.sum(weights.lazy("w"))
+        ((2, 3), 0, np.float32(6.0))
+        """
+        return LazyParameter(self, self.model[name])
+
+    def holds(self, name: str) -> bool:
+        """Whether the values of a parameter are in memory."""
+        return self.store._holds(self.key(name))
+
     def load(self, name: str, *, pin: bool = False) -> Array:
-        """A parameter's values; those of a quantized one are dequantized."""
-        return self.store._value(self.key(name), self.model[name], pin)
+        """Return the values of a parameter; a quantized one is decoded."""
+        tensor = self.model[name]
+        values: Array = self.store._load_once(self.key(name), pin, lambda: self.store._read(tensor))
+        return values
 
     def read(self, name: str) -> Array:
-        """A parameter's values for one use: those that are held, else read now and not kept."""
-        return self.store._base(self.key(name), self.model[name])
+        """Return the values of a parameter for one use: the cached ones, else read now and not kept."""
+        return self.store._load_base(self.key(name), self.model[name])
 
-    def derived(self, name: str, form: str, make: Make | None = None, *, pin: bool = False) -> Array:
-        """A form of a parameter, made by ``make`` and remembered under the key of parameter and form.
+    def derived(
+        self, name: str, form: str, make: Make | None = None, *, pin: bool = False, size: Size | None = None
+    ) -> Any:
+        """Return a form of a parameter, made by ``make`` and kept under the key of parameter and form.
 
-        Without ``make`` the form is a dtype (f64, f32, f16, bf16), with ``.T`` after it for transposed.
+        Without ``make`` the form is a dtype (f64, f32, f16, bf16), with ``.T`` after it for transposed. It may be any
+        object, such as a tensor on a device or a handle: ``size`` is its bytes for the budget, or a function of it,
+        unless it has ``nbytes``.
         """
         if make is None:
             if form == str(self.model[name].dtype):
                 return self.load(name, pin=pin)
-            make = _known(form)
-        base = self.key(name)
-        return self.store._form(derived_key(base, form), base, self.model[name], form, make, pin)
+            make = find_form(form)
+        stamp = None if self.store.disk is None else self._stamp
+        return self.store._derive(self.key(name), self.model[name], form, make, stamp, pin, size)
 
     def rows(self, name: str, indices: ArrayLike) -> Array:
-        """Some rows of a parameter. Under a budget, one that is not held is not loaded for them: only they are read."""
+        """Return some rows of a parameter. Under a budget, only these rows are read unless the parameter is cached."""
         wanted = np.asarray(indices, np.int64)
         tensor = self.model[name]
         count = tensor.shape[0] if tensor.shape else 0
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < count:
             raise ContentError(f"rows {wanted.min()} to {wanted.max()} of {name!r}, which has {count}")
         whole = self.store.budget is None and self.store.keep
-        if whole or self.store._holds(self.key(name)):
+        if whole or self.holds(name):
             return self.load(name)[wanted]
         unique, places = np.unique(wanted, return_inverse=True)
+        self.store._count(rows=int(unique.size))
+        if wanted.size and any(payload.in_order for payload in tensor.payloads):  # one pass, not one for each run
+            unique = np.arange(unique[0], unique[-1] + 1)
+            places = wanted - unique[0]
         runs = np.split(unique, np.flatnonzero(np.diff(unique) != 1) + 1)  # neighbours are read together
         parts = [tensor[int(run[0]) : int(run[-1]) + 1] for run in runs if run.size] or [tensor[0:0]]
-        self.store._count(rows=int(unique.size))
         found: Array = np.concatenate(parts)[places.reshape(wanted.shape)]
         return found
 
     def prefetch(self, *patterns: str, form: str | None = None, pin: bool = True) -> list[str]:
-        """Load every parameter whose name fits a pattern (``encoder.layer.0.*``), and pin it; says which they were."""
+        """Load and pin every parameter whose name matches a pattern (``encoder.layer.0.*``); return their names."""
         names = [name for name in self.model if any(fnmatchcase(name, pattern) for pattern in patterns)]
         for name in names:
             if form is None:
@@ -326,45 +364,3 @@ class Parameters(Mapping[str, Array]):
             else:
                 self.derived(name, form, pin=pin)
         return names
-
-
-def _known(form: str) -> Make:
-    cast, dot, turned = form.partition(".")
-    if cast not in _CASTS or (dot and turned != "T"):
-        raise ContentError(f"the form {form!r} needs a function; known are {', '.join(_CASTS)}, also with .T")
-    dtype = DTYPES[cast].numpy
-    if turned:
-        return lambda values: np.ascontiguousarray(values.T.astype(dtype, copy=False))
-    return lambda values: values.astype(dtype, copy=False)
-
-
-def _own(tensor: Tensor) -> Array:
-    """The values in memory of their own, by positioned reads."""
-    if tensor.payload is None:
-        return tensor.numpy()  # which says what is wrong
-    data = np.empty(tensor.nbytes, np.uint8)
-    at = 0
-    for piece in tensor.payload.chunks():
-        data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        at += len(piece)
-    return tensor.replace(payload=Held(data)).numpy()
-
-
-def _frozen(value: Array) -> Array:
-    """Read-only: several callers share it."""
-    shared = value.view()
-    shared.flags.writeable = False
-    return shared
-
-
-_STORES: WeakSet[ParamStore] = WeakSet()
-
-
-def _in_child() -> None:
-    """A lock may have been held when the process forked, and the thread that would open it is not here."""
-    for store in _STORES:
-        store._lock = Lock()
-        store._pending = {}
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""``runtime.weight_streaming`` of a gpt-rs configuration: how much of a model may be held, and what is held at once."""
+"""``runtime.weight_streaming`` of a gpt-rs configuration: how much of a model is kept, and what is loaded at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Streaming:
 
     @classmethod
     def of(cls, config: Any, total: int) -> Streaming:
-        """What ``config`` asks for a model of ``total`` bytes; the defaults where it says nothing."""
+        """Read the settings for a model of ``total`` bytes from ``config``; without them, the defaults."""
         runtime = config.get("runtime") if isinstance(config, Mapping) else None
         stated = runtime.get("weight_streaming") if isinstance(runtime, Mapping) else None
         if not isinstance(stated, Mapping):
@@ -45,24 +45,24 @@ class Streaming:
             if knobs:
                 raise ContentError(f"weight_streaming is not enabled, but sets {', '.join(sorted(map(str, knobs)))}")
             return cls()
-        sizes = {key: _size(key, knobs.get(key)) for key in _SIZES}
-        budget = _least(sizes["device_budget_bytes"], _share(knobs.get("device_weights_percent"), total))
-        if budget is not None:  # the cap bounds a budget, it does not make one
-            budget = _least(budget, sizes["cache_budget_cap_bytes"])
+        sizes = {key: _parse_size(key, knobs.get(key)) for key in _SIZES}
+        budget = _find_least(sizes["device_budget_bytes"], _share(knobs.get("device_weights_percent"), total))
+        if budget is not None:  # a cap alone is not a budget
+            budget = _find_least(budget, sizes["cache_budget_cap_bytes"])
         small = sizes["small_param_persist_threshold"] or 0
         return cls(budget, small, budget is not None, sizes["prefetch_layers"] or 0)
 
-    def prefetched(self, names: Iterable[str]) -> list[str]:
-        """The parameters that are loaded at once: those of the first blocks, in the order of the model.
+    def names_to_prefetch(self, names: Iterable[str]) -> list[str]:
+        """Return the parameters to load at once: those of the first blocks, in the order of the model.
 
-        >>> Streaming(prefetch_layers=1).prefetched(["blocks.1.w", "blocks.0.w", "wte"])
+        >>> Streaming(prefetch_layers=1).names_to_prefetch(["blocks.1.w", "blocks.0.w", "wte"])
         ['blocks.0.w']
         """
         found = ((name, _BLOCK.fullmatch(name)) for name in names)
         return [name for name, block in found if block is not None and int(block[1]) < self.prefetch_layers]
 
 
-def _size(key: str, value: Any) -> int | None:
+def _parse_size(key: str, value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -80,5 +80,5 @@ def _share(percent: Any, total: int) -> int | None:
     return share
 
 
-def _least(a: int | None, b: int | None) -> int | None:
+def _find_least(a: int | None, b: int | None) -> int | None:
     return min((size for size in (a, b) if size is not None), default=None)

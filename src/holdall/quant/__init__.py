@@ -12,50 +12,40 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Looked up when first used: a reader that needs the encodings does not pay for the rest.
+# Imported when first used: a reader that needs the encodings does not pay for the rest.
 _HOMES = {
     "MCF": "encodings",
     "METHODS": "methods",
     "Choice": "policy",
     "Measures": "measures",
     "Method": "methods",
+    "MethodRule": "policy",
     "Policy": "policy",
+    "QuantPlan": "plan",
+    "Quantization": "plan",
     "Quantized": "arrays",
-    "Rule": "policy",
     "dequantize_model": "model",
     "encoding_of": "encodings",
+    "find_method": "methods",
     "measure": "measures",
-    "method_named": "methods",
+    "plan_model": "plan",
     "quantize": "arrays",
     "quantize_model": "model",
     "quantize_tensor": "model",
 }
 
-__all__ = [
-    "MCF",
-    "METHODS",
-    "Choice",
-    "Measures",
-    "Method",
-    "Policy",
-    "Quantized",
-    "Rule",
-    "dequantize_model",
-    "encoding_of",
-    "measure",
-    "method_named",
-    "quantize",
-    "quantize_model",
-    "quantize_tensor",
-]
+__all__ = ["MCF", "METHODS", "Choice", "Measures", "Method", "MethodRule", "Policy", "QuantPlan", "Quantization"]
+__all__ += ["Quantized", "dequantize_model", "encoding_of", "find_method", "measure", "plan_model", "quantize"]
+__all__ += ["quantize_model", "quantize_tensor"]
 
 if TYPE_CHECKING:
     from holdall.quant.arrays import Quantized, quantize
     from holdall.quant.encodings import MCF, encoding_of
     from holdall.quant.measures import Measures, measure
-    from holdall.quant.methods import METHODS, Method, method_named
+    from holdall.quant.methods import METHODS, Method, find_method
     from holdall.quant.model import dequantize_model, quantize_model, quantize_tensor
-    from holdall.quant.policy import Choice, Policy, Rule
+    from holdall.quant.plan import Quantization, QuantPlan, plan_model
+    from holdall.quant.policy import Choice, MethodRule, Policy
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The MCF methods as encodings: what stands as the dtype of a quantized tensor.
+"""The MCF methods as encodings: the dtypes of quantized tensors.
 
 >>> str(MCF["mcf.k4"]), MCF["mcf.k4"].nbytes((4096, 4096)) * 8 / 4096**2
 ('mcf.k4', 4.3125)
@@ -11,14 +11,18 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from holdall.encodings import Encoding
+from holdall.base.buffer_sizes import buffer_size
+from holdall.base.parallel import map_spans
 from holdall.errors import ContentError
-from holdall.quant.methods import ACTIVATIONS, ALIGN, METHODS, SUPER, WEIGHTS, Method, method_named
+from holdall.model.encodings import Encoding
+from holdall.quant.methods import ACTIVATIONS, ALIGN, METHODS, SUPER, WEIGHTS, Method, find_method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["MCF", "BlockEncoding", "FlatEncoding", "McfEncoding", "encoding_of"]
+
+_PIECE = buffer_size(1 << 20)  # values that one job decodes: a multiple of 8, so that codes begin on a byte
 
 
 class McfEncoding(Encoding):
@@ -47,31 +51,31 @@ class McfEncoding(Encoding):
 
     @abstractmethod
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
-        """The values of ``shape`` whose scales, sub-scales and codes are ``regions``."""
+        """Decode the values of ``shape`` whose scales, sub-scales and codes are ``regions``."""
 
 
 class BlockEncoding(McfEncoding):
-    """A q* or k* payload: matrices only, every row on its own."""
+    """A q* or k* payload: matrices only, whose rows can be decoded alone."""
 
     def nbytes(self, shape: Sequence[int]) -> int:
-        return self.method.blocks(shape).size
+        return self.method.lay_out_blocks(shape).size
 
     def rows(self, shape: Sequence[int], start: int, stop: int) -> list[tuple[int, int]]:
-        where = self.method.blocks(shape)
+        where = self.method.lay_out_blocks(shape)
 
-        def part(first: int, width: int) -> tuple[int, int]:
+        def rows_from(first: int, width: int) -> tuple[int, int]:
             return first + start * width, first + stop * width
 
         if not where.supers:
-            return [part(0, 2 * where.blocks), part(where.codes[0], where.blocks * self.method.block_bytes)]
+            return [rows_from(0, 2 * where.blocks), rows_from(where.codes[0], where.blocks * self.method.block_bytes)]
         return [
-            part(0, 2 * where.supers),
-            part(where.subs[0], where.blocks),
-            part(where.codes[0], where.blocks * self.method.block_bytes),
+            rows_from(0, 2 * where.supers),
+            rows_from(where.subs[0], where.blocks),
+            rows_from(where.codes[0], where.blocks * self.method.block_bytes),
         ]
 
     def _regions(self, shape: Sequence[int]) -> list[tuple[int, int]]:
-        where = self.method.blocks(shape)
+        where = self.method.lay_out_blocks(shape)
         return [where.scales, where.subs, where.codes] if where.supers else [where.scales, where.codes]
 
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
@@ -82,27 +86,29 @@ class BlockEncoding(McfEncoding):
         return out
 
     def decode_into(self, data: memoryview, out: NDArray[Any], threads: int | None = None) -> None:
-        """Decode a whole payload into a contiguous float32 matrix that is there already."""
+        """Decode a whole payload into an existing contiguous float32 matrix."""
         self._fill([data[start:stop] for start, stop in self._regions(out.shape)], out, threads)
 
     def _fill(self, regions: Sequence[memoryview], out: NDArray[Any], threads: int | None) -> None:
-        from holdall.quant.engine import dequantize_blocks
-        from holdall.quant.parallel import spread
-
         rows, cols = out.shape
         if not out.size:
             return
         widths = [len(region) // rows for region in regions]
-        group = SUPER if self.method.super else 0
 
         def decode(start: int, stop: int) -> None:
             parts = [region[start * width : stop * width] for region, width in zip(regions, widths, strict=True)]
-            subs = parts[1] if group else b""
-            dequantize_blocks(
-                self.method.bits, group, stop - start, cols, parts[0], subs, parts[-1], out[start:stop]
-            )  # fmt: skip
+            self.decode_rows_into(parts, out[start:stop])
 
-        spread(decode, rows, cols, threads)
+        for _ in map_spans(decode, rows, max(1, _PIECE // cols), threads):
+            pass
+
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+        from holdall.quant.engine import dequantize_blocks
+
+        group = SUPER if self.method.super else 0
+        subs = ranges[1] if group else b""
+        rows, cols = out.shape
+        dequantize_blocks(self.method.bits, group, rows, cols, ranges[0], subs, ranges[-1], out)
 
 
 class FlatEncoding(McfEncoding):
@@ -113,31 +119,40 @@ class FlatEncoding(McfEncoding):
         self.domain = domain
 
     def nbytes(self, shape: Sequence[int]) -> int:
-        return self.method.flat(shape, self.domain).size
+        return self.method.lay_out_flat(shape, self.domain).size
 
     def rows(self, shape: Sequence[int], start: int, stop: int) -> list[tuple[int, int]] | None:
         bits = self.method.bits * prod(shape[1:])
         if bits % 8:
-            return None  # rows that begin inside a byte
+            return None  # rows begin inside a byte
         head, codes = self._regions(shape)
         return [head, (codes[0] + start * bits // 8, codes[0] + stop * bits // 8)]
 
     def _regions(self, shape: Sequence[int]) -> list[tuple[int, int]]:
-        where = self.method.flat(shape, self.domain)
+        where = self.method.lay_out_flat(shape, self.domain)
         return [(0, where.codes[0]), where.codes]
 
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
         import numpy as np
 
-        from holdall.quant.engine import dequantize_flat
+        head, codes = regions
+        bits, out = self.method.bits, np.empty(tuple(shape), np.float32)
+        flat = out.reshape(-1)
 
-        out = np.empty(tuple(shape), np.float32)
-        scale, zero = self.scale_and_zero(regions[0])
-        dequantize_flat(self.method.bits, out.size, scale, zero, regions[1], out)
+        def decode(start: int, stop: int) -> None:
+            self.decode_rows_into([head, codes[start * bits // 8 : (stop * bits + 7) // 8]], flat[start:stop])
+
+        for _ in map_spans(decode, out.size, _PIECE):
+            pass
         return out
 
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+        from holdall.quant.engine import dequantize_flat
+
+        dequantize_flat(self.method.bits, out.size, *self.scale_and_zero(ranges[0]), ranges[1], out)
+
     def scale_and_zero(self, head: memoryview) -> tuple[float, float]:
-        """Scale and zero point out of the bytes before the codes; 0 for weights."""
+        """Scale and zero point from the bytes before the codes; the zero point of weights is 0."""
         import struct
 
         (scale,) = struct.unpack_from("<f", head, 0)
@@ -146,8 +161,8 @@ class FlatEncoding(McfEncoding):
 
 
 def encoding_of(method: str | Method, domain: int = WEIGHTS) -> McfEncoding:
-    """The encoding of a method. Only int8 and int4 know the domain of activations."""
-    found = method_named(method)
+    """The encoding of a method. Only int8 and int4 have the domain of activations."""
+    found = find_method(method)
     if domain == WEIGHTS:
         return MCF[f"mcf.{found.name}"]
     if found.family != "int":

@@ -1,11 +1,11 @@
-"""The inner loops: in C where the kernels were compiled, else their twins in reference.py. Both give the same bits."""
+"""The inner loops: in C if the kernels were compiled, else those of reference.py. Both give the same bits."""
 
 from __future__ import annotations
 
-from holdall import kernels
+from holdall.binary import kernels
 
 if kernels.NATIVE:
-    from holdall.kernels._native import dequantize_blocks, dequantize_flat, quantize_blocks, quantize_flat
+    from holdall.binary.kernels._native import dequantize_blocks, dequantize_flat, quantize_blocks, quantize_flat
 else:
     from holdall.quant.reference import dequantize_blocks, dequantize_flat, quantize_blocks, quantize_flat
 

@@ -1,32 +1,38 @@
-"""How far restored values are from the originals."""
+"""The error of restored values, compared with the originals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
 from math import inf, log10, prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from holdall.base.buffer_sizes import buffer_size
+from holdall.base.parallel import map_in_order
+from holdall.binary import kernels
 from holdall.errors import ContentError
-from holdall.quant.values import as_float32
-from holdall.sizes import tuned
+from holdall.model.portions import Portion, split
+from holdall.model.tensor import Tensor
+from holdall.quant.source_rows import use_float32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdall.quant.arrays import Quantized
-    from holdall.tensor import Tensor
 
-__all__ = ["Measures", "Sums", "measure", "paired_blocks"]
+__all__ = ["Measures", "Sums", "map_pairs", "measure", "sum_errors"]
 
-_BLOCK = tuned(1 << 18)  # values compared at a time
+R = TypeVar("R")
+
+_BLOCK = buffer_size(1 << 18)  # values compared at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The error of a tensor. ``relative`` is the RMSE by the RMS of the original; ``snr_db`` the same in decibels."""
+    """The error of a tensor. ``relative`` is the RMSE over the RMS of the original; ``snr_db`` is that in decibels."""
 
     count: int
     nbytes: int
@@ -40,82 +46,97 @@ class Measures:
 
 @dataclass(slots=True)
 class Sums:
-    """What measures are made of; sums of several tensors make the measures of all."""
+    """The sums that measures are computed from. The sums of several tensors can be added up.
+
+    ``different`` counts the elements that differ, ``wild`` those of them that are not finite on one side, which the
+    other sums leave out.
+    """
 
     count: int = 0
     nbytes: int = 0
-    signal: float = 0.0
+    different: int = 0
+    wild: int = 0
+    max_error: float = 0.0
     noise: float = 0.0
+    signal: float = 0.0
     restored: float = 0.0
     product: float = 0.0
-    max_error: float = 0.0
 
     def add(self, original: NDArray[np.float32], restored: NDArray[np.float32]) -> None:
-        """Take in some values."""
-        a, b = original.reshape(-1).astype(np.float64), restored.reshape(-1).astype(np.float64)
-        miss = a - b
-        self.count += a.size
-        self.signal += float(np.square(a).sum())
-        self.restored += float(np.square(b).sum())
-        self.product += float((a * b).sum())
-        self.noise += float(np.square(miss).sum())
-        self.max_error = max(self.max_error, float(np.abs(miss).max(initial=0.0)))
+        """Add some values."""
+        self.join(_sum_pair(original, restored))
 
     def join(self, other: Sums) -> None:
-        """Take in another tensor."""
-        for name in ("count", "nbytes", "signal", "noise", "restored", "product"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.max_error = max(self.max_error, other.max_error)
+        """Add the sums of other values."""
+        largest = max(self.max_error, other.max_error)
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.max_error = largest
 
     def measures(self) -> Measures:
-        """The sums as people want them. What is exact has an infinite ratio and a cosine of 1."""
+        """The measures. Without any error the ratio is infinite and the cosine 1."""
         lengths = sqrt(self.signal) * sqrt(self.restored)
+        ratio = self.signal / self.noise if self.noise else inf
         return Measures(
             count=self.count,
             nbytes=self.nbytes,
             bits_per_weight=8 * self.nbytes / max(1, self.count),
-            rmse=sqrt(self.noise / max(1, self.count)),
+            rmse=sqrt(self.noise / max(1, self.count - self.wild)),
             relative=sqrt(self.noise / self.signal) if self.signal else (inf if self.noise else 0.0),
-            max_error=self.max_error,
-            snr_db=(10 * log10(self.signal / self.noise) if self.signal else -inf) if self.noise else inf,
+            max_error=inf if self.wild else self.max_error,
+            snr_db=10 * log10(ratio) if ratio else -inf,
             cosine=min(1.0, self.product / lengths) if lengths else (0.0 if self.noise else 1.0),
         )
 
 
 def measure(original: NDArray[Any] | Tensor, restored: NDArray[Any] | Tensor | Quantized) -> Measures:
-    """Compare a tensor or array with what it became, block by block.
+    """Compare a tensor or array with its restored values, block by block.
 
     >>> import numpy as np
     >>> measure(np.array([3.0, 4.0], np.float32), np.array([3.0, 5.0], np.float32)).max_error
     1.0
     """
-    return measured(original, restored).measures()
+    return sum_errors(original, restored).measures()
 
 
-def measured(original: NDArray[Any] | Tensor, restored: NDArray[Any] | Tensor | Quantized) -> Sums:
-    """The sums of :func:`measure`."""
+def sum_errors(original: NDArray[Any] | Tensor, restored: NDArray[Any] | Tensor | Quantized) -> Sums:
+    """Return the sums of :func:`measure`."""
     sums = Sums(nbytes=restored.nbytes)
-    for a, b in paired_blocks(original, restored):
-        sums.add(a, b)
+    for each in map_pairs(original, restored, _sum_pair):
+        sums.join(each)
+    if sums.wild:  # a value that is restored as infinity or NaN must not look like a good one
+        sums.noise = inf
     return sums
 
 
-def paired_blocks(
-    original: NDArray[Any] | Tensor, restored: NDArray[Any] | Tensor | Quantized
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Both as flat float32 pieces of equal size."""
+def _sum_pair(original: NDArray[np.float32], restored: NDArray[np.float32]) -> Sums:
+    return Sums(original.size, 0, *kernels.distance(original, restored))
+
+
+def map_pairs(
+    original: NDArray[Any] | Tensor,
+    restored: NDArray[Any] | Tensor | Quantized,
+    work: Callable[[NDArray[np.float32], NDArray[np.float32]], R],
+) -> Iterator[R]:
+    """Yield ``work(a, b)`` for flat float32 pieces of equal size of both, in order and on several threads.
+
+    ``work`` keeps no view of them.
+    """
     if tuple(original.shape) != tuple(restored.shape):
         raise ContentError(f"the shapes {list(original.shape)} and {list(restored.shape)} cannot be compared")
     cols = prod(original.shape[1:]) or 1
-    count = max(8, _BLOCK // cols // 8 * 8) * cols  # whole rows, so that encoded tensors give the same pieces
-    yield from zip(_blocks(original, count), _blocks(restored, count), strict=True)
+    count = max(8, _BLOCK // cols // 8 * 8) * cols  # complete rows, as encoded tensors are decoded
+    pairs = zip(split(_as_tensor(original), count), split(_as_tensor(restored), count), strict=True)
+    return map_in_order(lambda pair: _use_floats(pair[0], lambda a: _use_floats(pair[1], partial(work, a))), pairs)
 
 
-def _blocks(values: Any, count: int) -> Iterator[NDArray[np.float32]]:
-    from holdall.tensor import Tensor
+def _use_floats(portion: Portion, work: Callable[[NDArray[np.float32]], R]) -> R:
+    return portion.use(lambda values: use_float32(values, portion.tensor.name, work))
+
+
+def _as_tensor(values: Any) -> Tensor:
+    from holdall.quant.arrays import Quantized
 
     if isinstance(values, Tensor):
-        yield from (as_float32(block, values.name) for block in values.blocks(count))
-        return
-    flat = np.asarray(values).reshape(-1)
-    yield from (as_float32(flat[start : start + count]) for start in range(0, flat.size, count))
+        return values
+    return values.tensor("") if isinstance(values, Quantized) else Tensor.of("", values)

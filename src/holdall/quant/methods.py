@@ -1,4 +1,4 @@
-"""The eight MCF methods: bits, blocks, and where each region of a quantized payload lies.
+"""The eight MCF methods: bits, blocks, and the regions of a quantized payload.
 
 A payload is a structure of arrays: scales, then (k*) sub-scales, then packed codes; every region starts on a
 multiple of 64. Blocks of 32 run along the columns and never cross a row; eight blocks make a super-block.
@@ -12,19 +12,10 @@ from math import prod
 from typing import Literal
 
 from holdall.errors import ContentError, UnsupportedError
+from holdall.source.ranges import ByteRange
 
-__all__ = [
-    "ACTIVATIONS",
-    "ALIGN",
-    "BLOCK",
-    "METHODS",
-    "SUPER",
-    "WEIGHTS",
-    "BlockRegions",
-    "FlatRegions",
-    "Method",
-    "method_named",
-]
+__all__ = ["ACTIVATIONS", "ALIGN", "BLOCK", "METHODS", "SUPER", "WEIGHTS", "BlockRegions", "FlatRegions", "Method"]
+__all__ += ["find_method"]
 
 ALIGN = 64
 BLOCK = 32  # values that share a scale
@@ -32,25 +23,23 @@ SUPER = 8  # blocks that share a super-scale
 
 WEIGHTS, ACTIVATIONS = 0, 1  # the two domains of a QuantRecord
 
-Span = tuple[int, int]  # first byte, byte after the last
-
 
 def align(size: int) -> int:
-    """``size`` rounded up to the next region start."""
+    """Round ``size`` up to the next region start."""
     return size + -size % ALIGN
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRegions:
-    """Where the regions of a q* or k* payload lie, in exact integers."""
+    """The regions of a q* or k* payload, in exact integers."""
 
     rows: int
     cols: int
-    blocks: int  # of one row
-    supers: int  # of one row; 0 for q*
-    scales: Span
-    subs: Span  # empty for q*
-    codes: Span
+    blocks: int  # blocks in one row
+    supers: int  # super-blocks in one row; 0 for q*
+    scales: ByteRange
+    subs: ByteRange  # empty for q*
+    codes: ByteRange
 
     @property
     def size(self) -> int:
@@ -60,11 +49,11 @@ class BlockRegions:
 
 @dataclass(frozen=True, slots=True)
 class FlatRegions:
-    """Where the regions of an int8 or int4 payload lie: one scale, the zero point of activations, the codes."""
+    """The regions of an int8 or int4 payload: one scale, the zero point of activations, the codes."""
 
     count: int
-    zero: Span | None
-    codes: Span
+    zero: ByteRange | None
+    codes: ByteRange
 
     @property
     def size(self) -> int:
@@ -76,7 +65,7 @@ class FlatRegions:
 class Method:
     """One row of the method table. ``id`` is both the tensor dtype and the method of its QuantRecord.
 
-    >>> METHODS["k4"].blocks((1, 8)).size, METHODS["q8"].qmax
+    >>> METHODS["k4"].lay_out_blocks((1, 8)).size, METHODS["q8"].qmax
     (144, 127)
     """
 
@@ -87,7 +76,7 @@ class Method:
 
     @property
     def qmax(self) -> int:
-        """The largest code; the most negative one of the bit width stays unused."""
+        """The largest code; the most negative number of the bit width stays unused."""
         return (1 << (self.bits - 1)) - 1
 
     @property
@@ -109,8 +98,8 @@ class Method:
         """Whether a tensor of this shape can be stored by this method."""
         return all(dim > 0 for dim in shape) and (self.family == "int" or len(shape) == 2)
 
-    def blocks(self, shape: Sequence[int]) -> BlockRegions:
-        """The regions of a q* or k* payload."""
+    def lay_out_blocks(self, shape: Sequence[int]) -> BlockRegions:
+        """Lay out the regions of a q* or k* payload."""
         if self.family == "int" or not self.fits(shape):
             raise ContentError(f"{self.name} holds matrices of at least one row and column, not {list(shape)}")
         rows, cols = shape
@@ -124,8 +113,8 @@ class Method:
         codes = (first, first + total * self.block_bytes)
         return BlockRegions(rows, cols, blocks, supers, scales, subs, codes)
 
-    def flat(self, shape: Sequence[int], domain: int = WEIGHTS) -> FlatRegions:
-        """The regions of an int8 or int4 payload."""
+    def lay_out_flat(self, shape: Sequence[int], domain: int = WEIGHTS) -> FlatRegions:
+        """Lay out the regions of an int8 or int4 payload."""
         if self.family != "int" or not self.fits(shape):
             raise ContentError(f"{self.name} does not hold the shape {list(shape)}")
         count = prod(shape)
@@ -135,7 +124,7 @@ class Method:
 
     def nbytes(self, shape: Sequence[int], domain: int = WEIGHTS) -> int:
         """Bytes of the payload of a tensor of this shape."""
-        return self.flat(shape, domain).size if self.family == "int" else self.blocks(shape).size
+        return self.lay_out_flat(shape, domain).size if self.family == "int" else self.lay_out_blocks(shape).size
 
 
 METHODS: Mapping[str, Method] = {
@@ -153,10 +142,10 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def method_named(name: str | Method) -> Method:
-    """The method called ``name``, with or without its ``mcf.``.
+def find_method(name: str | Method) -> Method:
+    """Find the method called ``name``, such as ``"k4"`` or ``"mcf.k4"``.
 
-    >>> method_named("mcf.k4").bits
+    >>> find_method("mcf.k4").bits
     4
     """
     if isinstance(name, Method):

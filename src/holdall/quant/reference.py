@@ -1,14 +1,14 @@
-"""The readable twins of the quantization kernels, and by that their definition: same bits as the C ones.
+"""The quantization kernels in numpy. They are the definition: the C kernels give the same bits.
 
-All arithmetic is float32, one rounding an operation. Sums over a block run over its 32 values in order, sums over a
-super-block over its 8 blocks in order. ``[i, b]`` below is value ``i`` of block ``b``.
+All arithmetic is float32, with one rounding for each operation. Sums over a block run over its 32 values in order, sums
+over a super-block over its 8 blocks in order. ``[i, b]`` below is value ``i`` of block ``b``.
 
 Modes of :func:`quantize_blocks`:
 
-REFERENCE  what the reference quantizer writes: truncated half-precision scales, codes by the untruncated ones.
-IEEE       the same with scales rounded to nearest even, and codes by the scale that decodes them.
-BEST       scales that minimize the squared error, as search.py describes; never worse than IEEE.
-GIVEN      the scales are already there: only the codes are made, as IEEE and BEST make them.
+REFERENCE  as the reference quantizer: half-precision scales are truncated, codes are made by the scales before that.
+IEEE       scales are rounded to nearest even, and codes are made by the scale that decodes them.
+BEST       scales minimize the squared error, as search.py describes; never worse than IEEE.
+GIVEN      the scales are given: only the codes are made, as in IEEE and BEST.
 """
 
 from __future__ import annotations
@@ -19,36 +19,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdall.kernels.buffers import array_of, check_size, view_of
+from holdall.base.buffer_sizes import buffer_size
+from holdall.binary.kernels.buffers import array_of, check_size, view_of
 from holdall.quant import search
-from holdall.quant.arithmetic import ALMOST_HALF, F32, Floats, half_to_nearest, half_truncated, magnitudes, rounded
-from holdall.sizes import tuned
+from holdall.quant.arithmetic import (
+    ALMOST_HALF,
+    F32,
+    Floats,
+    code_by_step,
+    round_half_away,
+    round_to_half,
+    truncate_to_half,
+)
 
 if TYPE_CHECKING:
-    from holdall.kernels.buffers import Bytes
+    from holdall.binary.kernels.buffers import Bytes
 
-__all__ = [
-    "BEST",
-    "GIVEN",
-    "IEEE",
-    "REFERENCE",
-    "dequantize_blocks",
-    "dequantize_flat",
-    "quantize_blocks",
-    "quantize_flat",
-]
+__all__ = ["BEST", "GIVEN", "IEEE", "REFERENCE", "dequantize_blocks", "dequantize_flat", "quantize_blocks"]
+__all__ += ["quantize_flat"]
 
 REFERENCE, IEEE, BEST, GIVEN = range(4)
 
 BLOCK, SUPER = 32, 8
-PIECE = tuned(1 << 16)  # values treated at a time, so that temporaries stay small
+PIECE = buffer_size(1 << 16)  # values at a time, so that temporary arrays stay small
 _BITS = {0: (8, 4), SUPER: (6, 4, 3, 2)}
 
 
-# Buffers
-
-
-def _array(buffer: Bytes, dtype: str, count: int, what: str, *, writable: bool = False) -> NDArray[Any]:
+def _view_as(buffer: Bytes, dtype: str, count: int, what: str, *, writable: bool = False) -> NDArray[Any]:
+    """Return ``buffer`` as an array; ValueError unless it has exactly ``count`` elements, which ``what`` names."""
     array = array_of(buffer, "u1", writable=writable)
     size = count * np.dtype(dtype).itemsize
     if array.size != size:
@@ -56,8 +54,8 @@ def _array(buffer: Bytes, dtype: str, count: int, what: str, *, writable: bool =
     return array.view(dtype)
 
 
-def _geometry(bits: int, group: int, rows: int, cols: int) -> tuple[int, int]:
-    """Blocks and super-blocks of a row, once the numbers make sense."""
+def _count_blocks(bits: int, group: int, rows: int, cols: int) -> tuple[int, int]:
+    """Count blocks and super-blocks of a row; ValueError for numbers that no tensor can have."""
     check_size(bits, group, rows, cols)
     if bits not in _BITS.get(group, ()):
         raise ValueError(f"no method of {bits} bits in super-blocks of {group}")
@@ -65,9 +63,6 @@ def _geometry(bits: int, group: int, rows: int, cols: int) -> tuple[int, int]:
         raise ValueError(f"{rows} rows of {cols} columns")
     blocks = -(-cols // BLOCK)
     return blocks, -(-blocks // SUPER) if group else 0
-
-
-# Quantizing
 
 
 def quantize_blocks(
@@ -87,24 +82,23 @@ def quantize_blocks(
 ) -> float:
     """Quantize float32 ``values``, cut to ``low..high``, into the three regions of their rows.
 
-    Returns the largest magnitude after the cut. Values must be finite: if they are not the regions are worth nothing,
-    and the magnitude says so, being infinite or NaN.
+    Returns the largest magnitude after the cut. If that is infinite or NaN, the regions are undefined.
 
-    ``group`` is 0 (q*) or 8 (k*). ``importance`` is empty or one weight (finite, not negative) a column; only BEST
-    looks at it.
+    ``group`` is 0 (q*) or 8 (k*). ``importance`` is empty or has one weight (finite, not negative) for each column;
+    only BEST uses it.
     """
-    blocks, supers = _geometry(bits, group, rows, cols)
+    blocks, supers = _count_blocks(bits, group, rows, cols)
     if mode not in range(4):
         raise ValueError(f"no mode {mode}")
-    v = _array(values, "<f4", rows * cols, "values").reshape(rows, cols)
-    w = _array(importance, "<f4", cols, "weights") if view_of(importance).nbytes else None
-    out_scales = _array(scales, "<f2", rows * (supers or blocks), "scales", writable=True).reshape(rows, -1)
-    out_subs = _array(subs, "u1", rows * blocks if group else 0, "sub-scales", writable=True)
-    out_codes = _array(codes, "u1", rows * blocks * 4 * bits, "code bytes", writable=True).reshape(rows, blocks, -1)
+    v = _view_as(values, "<f4", rows * cols, "values").reshape(rows, cols)
+    w = _view_as(importance, "<f4", cols, "weights") if view_of(importance).nbytes else None
+    out_scales = _view_as(scales, "<f2", rows * (supers or blocks), "scales", writable=True).reshape(rows, -1)
+    out_subs = _view_as(subs, "u1", rows * blocks if group else 0, "sub-scales", writable=True)
+    out_codes = _view_as(codes, "u1", rows * blocks * 4 * bits, "code bytes", writable=True).reshape(rows, blocks, -1)
     out_subs = out_subs.reshape(rows, -1)
     step = max(1, PIECE // cols)
     largest = [0.0]
-    with np.errstate(all="ignore"):  # infinities and NaNs have their defined ways below
+    with np.errstate(all="ignore"):  # what infinities and NaN become is defined below
         for start in range(0, rows, step):
             part = slice(start, start + step)
             cut = np.clip(v[part], F32(low), F32(high))
@@ -113,8 +107,8 @@ def quantize_blocks(
     return float(np.max(largest))
 
 
-def _lanes(values: Floats, blocks: int) -> Floats:
-    """Rows as columns of blocks, ``[32, rows * blocks]``; what lies beyond the last column is 0."""
+def _to_lanes(values: Floats, blocks: int) -> Floats:
+    """Return rows as columns of blocks, ``[32, rows * blocks]``; the padding after the last column is 0."""
     padded = np.zeros((values.shape[0], blocks * BLOCK), np.float32)
     padded[:, : values.shape[1]] = values
     return np.ascontiguousarray(padded.reshape(-1, BLOCK).T)
@@ -130,13 +124,14 @@ def _quantize_rows(
     subs: NDArray[Any],
     codes: NDArray[Any],
 ) -> None:
+    """Quantize some rows into their regions; in mode GIVEN the scales and sub-scales are input."""
     rows, blocks = codes.shape[:2]
     lanes_per_row = scales.shape[1] * SUPER if super_blocks else blocks
-    v = _lanes(values, lanes_per_row)
+    v = _to_lanes(values, lanes_per_row)
     a = np.abs(v)
     weights = None
     if importance is not None:
-        weights = _lanes(np.broadcast_to(importance, values.shape).astype(np.float32), lanes_per_row)
+        weights = _to_lanes(np.broadcast_to(importance, values.shape).astype(np.float32), lanes_per_row)
     qmax = F32((1 << (bits - 1)) - 1)
 
     if mode == GIVEN:
@@ -146,88 +141,87 @@ def _quantize_rows(
             u[:, :blocks] = subs & 63
             step = (np.repeat(step, SUPER) * (u.reshape(-1) / F32(32))).astype(np.float32)
     elif super_blocks:
-        step, half, u = _super_scales(mode, a, weights, qmax)
+        step, half, u = _find_super_scales(mode, a, weights, qmax)
         scales[...] = half.reshape(scales.shape)
         subs[...] = u.reshape(rows, lanes_per_row)[:, :blocks].astype(np.uint8)
     else:
-        step, half = _block_scales(mode, a, weights, qmax)
+        step, half = _find_block_scales(mode, a, weights, qmax)
         scales[...] = half.reshape(scales.shape)
 
-    q = np.copysign(magnitudes(a, step, qmax), v).astype(np.int8)
+    q = np.copysign(code_by_step(a, step, qmax), v).astype(np.int8)
     if mode == REFERENCE:
-        # A scale this small has no finite reciprocal; the reference then writes the lowest code everywhere, only its
-        # 4-bit blocks leave the padding alone.
+        # A scale this small has no finite reciprocal. The reference then writes the lowest code everywhere, except in
+        # the padding of its 4-bit blocks.
         lost = (step > 0) & np.isinf(F32(1) / step)
         lowest = np.full_like(q, -int(qmax))
         if bits == 4 and not super_blocks:
-            lowest *= _lanes(np.ones_like(values), lanes_per_row).astype(np.int8)
+            lowest *= _to_lanes(np.ones_like(values), lanes_per_row).astype(np.int8)
         q = np.where(lost, lowest, q)
     stored = q.T.reshape(rows, lanes_per_row, BLOCK)[:, :blocks]
     digits = stored[..., None].view(np.uint8) >> np.arange(bits, dtype=np.uint8) & 1
     codes[...] = np.packbits(digits.reshape(rows, blocks, -1), axis=-1, bitorder="little")
 
 
-def _block_scales(mode: int, a: Floats, weights: Floats | None, qmax: F32) -> tuple[Floats, NDArray[np.float16]]:
-    """For q*: the scale that makes the codes of each block, and the one stored."""
+def _find_block_scales(mode: int, a: Floats, weights: Floats | None, qmax: F32) -> tuple[Floats, NDArray[np.float16]]:
+    """Find for q* the scale that makes the codes of each block, and the one stored."""
     scale = a.max(axis=0) / qmax
     if mode == REFERENCE:
-        return scale, half_truncated(scale)
-    step = half_to_nearest(scale).astype(np.float32)
+        return scale, truncate_to_half(scale)
+    step = round_to_half(scale).astype(np.float32)
     if mode == BEST:
-        step = search.block_scales(a, weights, qmax, step)
+        step = search.find_block_scales(a, weights, qmax, step)
     return step, step.astype(np.float16)
 
 
-def _super_scales(
+def _find_super_scales(
     mode: int, a: Floats, weights: Floats | None, qmax: F32
 ) -> tuple[Floats, NDArray[np.float16], Floats]:
-    """For k*: the scale that makes the codes of each block, the super-scales stored, and the sub-scales."""
+    """Find for k* the scale that makes the codes of each block, the super-scales stored, and the sub-scales."""
     scale = a.max(axis=0) / qmax
     top = scale.reshape(-1, SUPER).max(axis=1)
     wide = np.repeat(top, SUPER)
-    u = np.clip(rounded(scale / wide * F32(32)), F32(1), F32(63))
+    u = np.clip(round_half_away(scale / wide * F32(32)), F32(1), F32(63))
     u = np.where(scale > 0, u, F32(0))
     if mode == REFERENCE:
-        return wide * (u / F32(32)), half_truncated(top), u
-    top = half_to_nearest(top).astype(np.float32)
+        return wide * (u / F32(32)), truncate_to_half(top), u
+    top = round_to_half(top).astype(np.float32)
     if mode == BEST:
-        top, u = search.super_scales(a, weights, qmax, top, u)
+        top, u = search.find_super_scales(a, weights, qmax, top, u)
     return np.repeat(top, SUPER) * (u / F32(32)), top.astype(np.float16), u
-
-
-# Dequantizing
 
 
 def dequantize_blocks(
     bits: int, group: int, rows: int, cols: int, scales: Bytes, subs: Bytes, codes: Bytes, out: Bytes, /
 ) -> None:
-    """The float32 values of rows from their three regions. A scale of zero makes its block +0, whatever the codes."""
-    blocks, supers = _geometry(bits, group, rows, cols)
-    half = _array(scales, "<f2", rows * (supers or blocks), "scales").reshape(rows, -1)
-    u = _array(subs, "u1", rows * blocks if group else 0, "sub-scales").reshape(rows, -1)
-    packed = _array(codes, "u1", rows * blocks * 4 * bits, "code bytes").reshape(rows, blocks, -1)
-    values = _array(out, "<f4", rows * cols, "values", writable=True).reshape(rows, cols)
+    """Decode rows from their three regions to float32.
+
+    A scale, super-scale or sub-scale of zero makes its block +0, whatever the codes and the other scale.
+    """
+    blocks, supers = _count_blocks(bits, group, rows, cols)
+    half = _view_as(scales, "<f2", rows * (supers or blocks), "scales").reshape(rows, -1)
+    u = _view_as(subs, "u1", rows * blocks if group else 0, "sub-scales").reshape(rows, -1)
+    packed = _view_as(codes, "u1", rows * blocks * 4 * bits, "code bytes").reshape(rows, blocks, -1)
+    values = _view_as(out, "<f4", rows * cols, "values", writable=True).reshape(rows, cols)
     step = max(1, PIECE // cols)
     with np.errstate(all="ignore"):
         for start in range(0, rows, step):
             part = slice(start, start + step)
             scale = half[part].astype(np.float32)
             if group:
-                scale = np.repeat(scale, SUPER, axis=1)[:, :blocks] * ((u[part] & 63).astype(np.float32) / F32(32))
-            q = _unpacked(packed[part], bits).astype(np.float32)
+                sub = (u[part] & 63).astype(np.float32)
+                scale = np.where(sub == 0, F32(0), np.repeat(scale, SUPER, axis=1)[:, :blocks] * (sub / F32(32)))
+            q = _unpack(packed[part], bits).astype(np.float32)
             wide = np.where(scale[..., None] == 0, F32(0), q * scale[..., None])
             values[part] = wide.reshape(len(wide), -1)[:, :cols]
 
 
-def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[np.int8]:
+def _unpack(packed: NDArray[Any], bits: int) -> NDArray[np.int8]:
+    """Unpack codes in two's complement from streams of ``bits`` bits along the last axis."""
     weights = (1 << np.arange(bits)).astype(np.int8)
     weights[-1] = -1 << (bits - 1)
     digits = np.unpackbits(packed, axis=-1, bitorder="little").view(np.int8)
     codes: NDArray[np.int8] = digits.reshape(*packed.shape[:-1], -1, bits) @ weights
     return codes
-
-
-# One scale for the tensor
 
 
 def quantize_flat(
@@ -242,13 +236,13 @@ def quantize_flat(
     codes: Bytes,
     /,
 ) -> None:
-    """Codes of ``value * inverse + zero``, rounded half away from zero and held in ``lowest..2^(bits-1)-1``.
+    """Encode ``value * inverse + zero``, rounded half away from zero and held in ``lowest..2^(bits-1)-1``.
 
-    Four-bit codes are one stream over all values, low nibble first; an odd one leaves its last nibble 0.
+    Four-bit codes are one stream over all values, low nibble first; after an odd number the last nibble is 0.
     """
     _check_flat(bits, count)
-    v = _array(values, "<f4", count, "values")
-    out = _array(codes, "u1", (count * bits + 7) // 8, "code bytes", writable=True)
+    v = _view_as(values, "<f4", count, "values")
+    out = _view_as(codes, "u1", (count * bits + 7) // 8, "code bytes", writable=True)
     top = (1 << (bits - 1)) - 1
     with np.errstate(all="ignore"):
         for start in range(0, count, PIECE):
@@ -263,14 +257,14 @@ def quantize_flat(
 
 
 def dequantize_flat(bits: int, count: int, scale: float, zero: float, codes: Bytes, out: Bytes, /) -> None:
-    """``scale * (code - zero)`` of every code, in float32."""
+    """Decode ``scale * (code - zero)`` for every code, in float32."""
     _check_flat(bits, count)
-    packed = _array(codes, "u1", (count * bits + 7) // 8, "code bytes")
-    values = _array(out, "<f4", count, "values", writable=True)
+    packed = _view_as(codes, "u1", (count * bits + 7) // 8, "code bytes")
+    values = _view_as(out, "<f4", count, "values", writable=True)
     with np.errstate(all="ignore"):
         for start in range(0, count, PIECE):
             stop = min(start + PIECE, count)
-            q = _unpacked(packed[start * bits // 8 : (stop * bits + 7) // 8], bits)[: stop - start]
+            q = _unpack(packed[start * bits // 8 : (stop * bits + 7) // 8], bits)[: stop - start]
             values[start:stop] = F32(scale) * (q.astype(np.float32) - F32(zero))
 
 

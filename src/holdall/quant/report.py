@@ -1,37 +1,34 @@
-"""What quantizing did to a model: error of every tensor and of all, as JSON, Markdown or one HTML page."""
+"""What quantizing did to a model: the error of every tensor and of all together."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdall.encodings import Encoding
-from holdall.errors import MissingError, UnsupportedError
-from holdall.quant.measures import Measures, Sums, measured, paired_blocks
+from holdall.base.progress import Progress
+from holdall.errors import MissingError
+from holdall.model.encodings import Encoding
+from holdall.quant.measures import Measures, Sums, map_pairs, sum_errors
 
 if TYPE_CHECKING:
-    import os
+    from numpy.typing import NDArray
 
-    from holdall.model import Model
-    from holdall.tensor import Tensor
+    from holdall.model.model import Model
+    from holdall.model.tensor import Tensor
 
-__all__ = ["ErrorBins", "QuantReport", "TensorError", "compare", "write_report"]
+__all__ = ["ErrorBins", "QuantReport", "TensorError", "compare"]
 
 _BINS = 41
 _WORST = 6
 
-Progress = Callable[[int, int], None]  # bytes of quantized payloads compared, bytes in all
-
 
 @dataclass(frozen=True, slots=True)
 class ErrorBins:
-    """How the errors of a tensor are spread: counts over ``-limit..limit`` in equal bins."""
+    """A histogram of the errors of a tensor: counts in equal bins over ``-limit..limit``."""
 
     limit: float
     counts: tuple[int, ...]
@@ -39,21 +36,21 @@ class ErrorBins:
 
 @dataclass(frozen=True, slots=True)
 class TensorError:
-    """One quantized tensor."""
+    """One quantized tensor and its error."""
 
     name: str
     method: str
     shape: tuple[int, ...]
     source_bytes: int
     measures: Measures
-    errors: ErrorBins | None = None  # of the worst tensors only
+    errors: ErrorBins | None = None  # only the worst tensors have them
 
 
 @dataclass(frozen=True, slots=True)
 class QuantReport:
     """All quantized tensors in file order, the error of all, and the bytes of the whole model before and after.
 
-    ``elements`` counts those of the whole model, tensors that stayed as they were included.
+    ``elements`` counts those of the whole model, including tensors that were not quantized (``untouched``).
     """
 
     source: str
@@ -65,15 +62,15 @@ class QuantReport:
     target_bytes: int
     elements: int
     untouched: int = 0
-    worst: tuple[str, ...] = field(default=())
+    worst: tuple[str, ...] = ()
 
     @property
     def bits_per_weight(self) -> float:
-        """Stored bits of the whole model by its elements."""
+        """Stored bits of the whole model, divided by its elements."""
         return 8 * self.target_bytes / max(1, self.elements)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report in plain values, as the JSON file has it; a ratio without end is null."""
+        """The report in plain values, for JSON; an infinite ratio is None."""
         return {
             "source": self.source,
             "target": self.target,
@@ -82,7 +79,7 @@ class QuantReport:
             "target_bytes": self.target_bytes,
             "untouched": self.untouched,
             "elements": self.elements,
-            "total": {**_plain(self.total), "bits_per_weight": self.bits_per_weight},
+            "total": {**_to_plain(self.total), "bits_per_weight": self.bits_per_weight},
             "worst": list(self.worst),
             "tensors": [
                 {
@@ -90,7 +87,7 @@ class QuantReport:
                     "method": each.method,
                     "shape": list(each.shape),
                     "source_bytes": each.source_bytes,
-                    **_plain(each.measures),
+                    **_to_plain(each.measures),
                     **({} if each.errors is None else {"error_histogram": asdict(each.errors)}),
                 }
                 for each in self.tensors
@@ -98,7 +95,7 @@ class QuantReport:
         }
 
 
-def _plain(measures: Measures) -> dict[str, Any]:
+def _to_plain(measures: Measures) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in asdict(measures).items()}
 
 
@@ -112,14 +109,14 @@ def compare(
     progress: Progress | None = None,
 ) -> QuantReport:
     """Measure every tensor of ``target`` that is quantized against its original in ``source``, block by block."""
-    chosen = [t for t in target.tensors if _quantized(t) and t.name in source and not _quantized(source[t.name])]
+    chosen = [t for t in target.tensors if _is_quantized(t) and t.name in source and not _is_quantized(source[t.name])]
     if not chosen:
         raise MissingError("no tensor is quantized in the one model and plain in the other: there is nothing to report")
     todo, done = sum(tensor.nbytes for tensor in chosen), 0
     total, found = Sums(), []
     for tensor in chosen:
         original = source[tensor.name]
-        sums = measured(original, tensor)
+        sums = sum_errors(original, tensor)
         total.join(sums)
         method = str(tensor.dtype).removeprefix("mcf.")
         found.append(TensorError(tensor.name, method, tensor.shape, original.nbytes, sums.measures()))
@@ -129,8 +126,8 @@ def compare(
     order = sorted(range(len(found)), key=lambda row: (-found[row].measures.relative, row))[:worst]
     for row in order:
         each = found[row]
-        bins = _error_bins(source[each.name], target[each.name], each.measures.max_error)
-        found[row] = TensorError(each.name, each.method, each.shape, each.source_bytes, each.measures, bins)
+        bins = _bin_errors(source[each.name], target[each.name], each.measures.max_error)
+        found[row] = replace(each, errors=bins)
     return QuantReport(
         names[0],
         names[1],
@@ -145,41 +142,19 @@ def compare(
     )
 
 
-def _quantized(tensor: Tensor) -> bool:
+def _is_quantized(tensor: Tensor) -> bool:
     return isinstance(tensor.dtype, Encoding) and tensor.has_data
 
 
-def _error_bins(original: Tensor, restored: Tensor, limit: float) -> ErrorBins:
+def _bin_errors(original: Tensor, restored: Tensor, limit: float) -> ErrorBins:
     counts = np.zeros(_BINS, np.int64)
-    if limit > 0:
-        for a, b in paired_blocks(original, restored):
-            miss = b.astype(np.float64) - a
-            place = ((miss / limit + 1) * (_BINS / 2)).astype(np.int64)
-            counts += np.bincount(np.clip(place, 0, _BINS - 1).reshape(-1), minlength=_BINS)
+    if limit > 0 and isfinite(limit):
+        for found in map_pairs(original, restored, partial(_count_errors, limit)):
+            counts += found
     return ErrorBins(limit, tuple(counts.tolist()))
 
 
-def write_report(report: QuantReport, path: str | os.PathLike[str]) -> None:
-    """Write the report as its suffix says: ``.html``, ``.json`` or ``.md``."""
-    target = Path(path)
-    target.write_text(render(report, target.suffix.lower()), encoding="utf-8")
-
-
-def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a suffix that no report has, before the work."""
-    if Path(path).suffix.lower() not in (".html", ".htm", ".json", ".md"):
-        raise UnsupportedError(f"{path}: a report is .html, .json or .md")
-
-
-def render(report: QuantReport, suffix: str) -> str:
-    """The report as text of the kind that ``suffix`` names."""
-    check_suffix(f"report{suffix}")
-    if suffix == ".json":
-        return json.dumps(report.as_dict(), indent=1, allow_nan=False) + "\n"
-    if suffix == ".md":
-        from holdall.quant.pages import markdown
-
-        return markdown(report)
-    from holdall.quant.pages import html
-
-    return html(report)
+def _count_errors(limit: float, original: NDArray[np.float32], restored: NDArray[np.float32]) -> NDArray[np.int64]:
+    miss = restored.astype(np.float64) - original
+    place = ((miss / limit + 1) * (_BINS / 2)).astype(np.int64)
+    return np.bincount(np.clip(place, 0, _BINS - 1).reshape(-1), minlength=_BINS)

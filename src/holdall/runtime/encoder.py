@@ -1,21 +1,21 @@
 """The forward pass of a BERT encoder in float32.
 
-Texts of a batch lie one after the other without padding: nothing is computed that a mask would hide. Matrix products
-run over all tokens of the batch, attention over texts of one length together, since no text may look at another.
+The texts of a batch follow each other without padding, so that nothing is computed that a mask would hide. Matrix
+products run over all tokens of the batch; attention runs inside each text, over texts of equal length together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdall import kernels
+from holdall.base.buffer_sizes import buffer_size
+from holdall.binary import kernels
 from holdall.runtime.settings import WORDS
-from holdall.sizes import tuned
 
 if TYPE_CHECKING:
     from holdall.params import Parameters
@@ -24,59 +24,69 @@ if TYPE_CHECKING:
 __all__ = ["Encoder"]
 
 Floats = NDArray[np.float32]
-Run = tuple[int, int, int]  # texts of one length: the first token, how many texts, how long
+Run = tuple[int, int, int]  # texts of equal length: the first token, the number of texts, the length
 
-_TILE = tuned(512)  # tokens whose inner layer is computed at a time, so that it stays in the cache
-_SCORES = tuned(1 << 18)  # attention scores at a time, likewise
+# Computed at a time, so that they stay in the cache: tokens of the inner layer, and attention scores.
+_TILE = buffer_size(512)
+_SCORES = buffer_size(1 << 18)
 
 
 class Encoder:
-    """Token ids to one vector a text, with the weights of ``parameters``."""
+    """Turns the token ids of texts into one vector each, with the weights of ``parameters``."""
 
     def __init__(self, parameters: Parameters, settings: Settings) -> None:
         self.parameters = parameters
         self.settings = settings
+        # Receives the name and the values of each activation, some tokens at a time; None costs nothing.
+        self.on_activation: Callable[[str, Floats], None] | None = None
 
+    @np.errstate(all="ignore")  # weights may be NaN or infinite
     def encode(self, texts: Sequence[Sequence[int]]) -> Floats:
-        """One row a text. Texts of one length should follow each other."""
-        runs = _runs(texts)
-        x = self._embedded(texts, runs)
+        """Return one row for each text. Texts of equal length should follow each other."""
+        runs = _group_runs(texts)
+        x = self._embed(texts, runs)
         spare = np.empty_like(x)
         qkv = np.empty((len(x), 3 * self.settings.hidden), np.float32)
         for layer in range(self.settings.layers):
-            x, spare = self._layer(layer, x, spare, qkv, runs)
-        return self._pooled(x, runs, len(texts))
+            x, spare = self._run_layer(layer, x, spare, qkv, runs)
+        return self._pool(x, runs, len(texts))
 
-    # -- parts ------------------------------------------------------------------------------------------------------
-
-    def _embedded(self, texts: Sequence[Sequence[int]], runs: list[Run]) -> Floats:
+    def _embed(self, texts: Sequence[Sequence[int]], runs: list[Run]) -> Floats:
         ids = np.concatenate([np.asarray(text, np.int64) for text in texts])
         x = np.ascontiguousarray(self.parameters.rows(self._name(WORDS), ids), np.float32)
         longest = max(length for _, _, length in runs)
-        positions = self._vector("embeddings.position_embeddings.weight")[:longest]
+        positions = self._load_vector("embeddings.position_embeddings.weight")[:longest]
         places = np.concatenate([np.tile(positions[:length], (count, 1)) for _, count, length in runs])
-        kind = np.ascontiguousarray(self._vector("embeddings.token_type_embeddings.weight")[0])
+        kind = np.ascontiguousarray(self._load_vector("embeddings.token_type_embeddings.weight")[0])
         self._norm(x, places, kind, "embeddings.LayerNorm")
+        self._report("embeddings", x)
         return x
 
-    def _layer(self, layer: int, x: Floats, spare: Floats, qkv: Floats, runs: list[Run]) -> tuple[Floats, Floats]:
-        """One layer; gives its result and the array that is free now."""
+    def _run_layer(self, layer: int, x: Floats, spare: Floats, qkv: Floats, runs: list[Run]) -> tuple[Floats, Floats]:
+        """Compute one layer; return its result and the array that is free now."""
         at = f"encoder.layer.{layer}."
-        np.matmul(x, self._qkv(f"{at}attention.self."), out=qkv)
-        qkv[:, : self.settings.hidden] += self._query_bias(f"{at}attention.self.query.bias")
+        np.matmul(x, self._pack_qkv(f"{at}attention.self."), out=qkv)
+        qkv[:, : self.settings.hidden] += self._scale_query_bias(f"{at}attention.self.query.bias")
         self._attend(qkv, spare, runs)
-        attended = np.matmul(spare, self._turned(f"{at}attention.output.dense.weight"), out=qkv[:, : spare.shape[1]])
-        spare[:] = attended
-        self._norm(spare, x, self._output_bias(at), f"{at}attention.output.LayerNorm")
-        inner, outer = (self._turned(f"{at}{part}.dense.weight") for part in ("intermediate", "output"))
-        bias = self._vector(f"{at}intermediate.dense.bias")
+        if self.on_activation is not None:  # the bias of the values is folded into that of the output
+            self._report(f"{at}attention.self", spare + self._load_vector(f"{at}attention.self.value.bias"))
+        projected = np.matmul(
+            spare, self._load_transposed(f"{at}attention.output.dense.weight"), out=qkv[:, : spare.shape[1]]
+        )
+        spare[:] = projected
+        self._norm(spare, x, self._fold_output_bias(at), f"{at}attention.output.LayerNorm")
+        self._report(f"{at}attention.output", spare)
+        inner, outer = (self._load_transposed(f"{at}{part}.dense.weight") for part in ("intermediate", "output"))
+        bias = self._load_vector(f"{at}intermediate.dense.bias")
         buffer = np.empty((min(_TILE, len(x)), inner.shape[1]), np.float32)
         for start in range(0, len(x), _TILE):
             part = spare[start : start + _TILE]
             wide = np.matmul(part, inner, out=buffer[: len(part)])
             kernels.bias_gelu(wide, bias)
+            self._report(f"{at}intermediate", wide)
             np.matmul(wide, outer, out=x[start : start + _TILE])
-        self._norm(x, spare, self._vector(f"{at}output.dense.bias"), f"{at}output.LayerNorm")
+        self._norm(x, spare, self._load_vector(f"{at}output.dense.bias"), f"{at}output.LayerNorm")
+        self._report(f"{at}output", x)
         return x, spare
 
     def _attend(self, qkv: Floats, out: Floats, runs: list[Run]) -> None:
@@ -93,7 +103,7 @@ class Encoder:
                 kernels.softmax(part, length)
                 np.matmul(part, value, out=out[tokens].reshape(many, length, heads, size).swapaxes(1, 2))
 
-    def _pooled(self, x: Floats, runs: list[Run], texts: int) -> Floats:
+    def _pool(self, x: Floats, runs: list[Run], texts: int) -> Floats:
         found = np.empty((texts, self.settings.hidden), np.float32)
         row = 0
         for start, count, length in runs:
@@ -105,25 +115,27 @@ class Encoder:
             found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return found
 
-    def _norm(self, values: Floats, residual: Floats, bias: Floats, name: str) -> None:
-        weight, shift = self._vector(f"{name}.weight"), self._vector(f"{name}.bias")
-        kernels.add_norm(values, residual, bias, weight, shift, self.settings.eps)
+    def _report(self, name: str, values: Floats) -> None:
+        if self.on_activation is not None:
+            self.on_activation(self._name(name), values)
 
-    # -- weights ----------------------------------------------------------------------------------------------------
+    def _norm(self, values: Floats, residual: Floats, bias: Floats, name: str) -> None:
+        weight, shift = self._load_vector(f"{name}.weight"), self._load_vector(f"{name}.bias")
+        kernels.add_norm(values, residual, bias, weight, shift, self.settings.eps)
 
     def _name(self, name: str) -> str:
         return self.settings.prefix + name
 
-    def _vector(self, name: str) -> Floats:
+    def _load_vector(self, name: str) -> Floats:
         found: Floats = self.parameters.derived(self._name(name), "f32")
         return found
 
-    def _turned(self, name: str) -> Floats:
+    def _load_transposed(self, name: str) -> Floats:
         found: Floats = self.parameters.derived(self._name(name), "f32.T")
         return found
 
-    def _qkv(self, at: str) -> Floats:
-        """Query, key and value as one matrix, the query scaled, so that the scores come out scaled."""
+    def _pack_qkv(self, at: str) -> Floats:
+        """Return query, key and value as one matrix; the query is scaled, which scales the scores."""
 
         def pack(query: NDArray[Any]) -> Floats:
             others = (self.parameters.read(self._name(f"{at}{part}.weight")) for part in ("key", "value"))
@@ -131,17 +143,22 @@ class Encoder:
             packed: Floats = np.ascontiguousarray(np.concatenate([parts[0] * self._scale(), *parts[1:]]).T)
             return packed
 
-        return self.parameters.derived(self._name(f"{at}query.weight"), f"bert.qkv.{self.settings.heads}", pack)
+        form = f"bert.qkv.{self.settings.heads}"
+        found: Floats = self.parameters.derived(self._name(f"{at}query.weight"), form, pack)
+        return found
 
-    def _query_bias(self, name: str) -> Floats:
+    def _scale_query_bias(self, name: str) -> Floats:
         form = f"bert.scaled.{self.settings.heads}"
-        return self.parameters.derived(
+        found: Floats = self.parameters.derived(
             self._name(name), form, lambda bias: np.asarray(bias, np.float32) * self._scale()
         )
+        return found
 
-    def _output_bias(self, at: str) -> Floats:
-        """The bias of the output with that of the values in it: attention weights add up to 1, so that it passes
-        through them. (That of the keys adds the same to all scores of a row, which softmax does not see.)"""
+    def _fold_output_bias(self, at: str) -> Floats:
+        """Return the bias of the output, with the bias of the values folded in: attention weights add up to 1.
+
+        The bias of the keys is left out: it adds the same number to all scores of a row, which softmax ignores.
+        """
 
         def fold(bias: NDArray[Any]) -> Floats:
             names = (f"{at}attention.output.dense.weight", f"{at}attention.self.value.bias")
@@ -149,16 +166,17 @@ class Encoder:
             folded: Floats = (weight @ value + np.asarray(bias, np.float64)).astype(np.float32)
             return folded
 
-        return self.parameters.derived(self._name(f"{at}attention.output.dense.bias"), "bert.folded", fold)
+        found: Floats = self.parameters.derived(self._name(f"{at}attention.output.dense.bias"), "bert.folded", fold)
+        return found
 
     def _scale(self) -> np.float32:
         return np.float32(1 / sqrt(self.settings.hidden // self.settings.heads))
 
 
-def _runs(texts: Sequence[Sequence[int]]) -> list[Run]:
-    """Neighbours of one length.
+def _group_runs(texts: Sequence[Sequence[int]]) -> list[Run]:
+    """Group neighbouring texts of equal length.
 
-    >>> _runs([[1, 2], [3, 4], [5]])
+    >>> _group_runs([[1, 2], [3, 4], [5]])
     [(0, 2, 2), (4, 1, 1)]
     """
     runs: list[Run] = []

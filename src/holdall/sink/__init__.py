@@ -1,7 +1,8 @@
-"""Bytes out: carrying out plans."""
+"""Writes plans to files and folders."""
 
 from __future__ import annotations
 
-from holdall.sink.file import Progress, write_file, write_folder
+from holdall.sink.file import write_file
+from holdall.sink.folder import write_folder
 
-__all__ = ["Progress", "write_file", "write_folder"]
+__all__ = ["write_file", "write_folder"]

@@ -1,4 +1,4 @@
-"""An open file that is being written: its system calls, each carried through, each failure told of a name."""
+"""An open file that is being written: calls that the system cuts short are continued, and errors name the file."""
 
 from __future__ import annotations
 
@@ -6,106 +6,96 @@ import contextlib
 import errno
 import os
 import stat
-from functools import partial
 
-from holdall.sizes import tuned
+from holdall.base import platform
+from holdall.base.buffer_sizes import buffer_size
 from holdall.source.descriptors import with_room
 
-__all__ = ["NEW", "Output", "blamed", "opened"]
+__all__ = ["Output", "rename_error"]
 
-NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # a file that nobody else has made
-
-_STRETCH = tuned(16 << 20)  # written bytes that are given to the disk at a time
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # what another way of writing would meet as well
+_STRETCH = buffer_size(16 << 20)  # written bytes that the disk starts on at a time
 
 
 class Output:
-    """One file, written at any place. ``name`` is what people know it as: errors speak of it, not of ``fd``.
+    """One file, written at any offset. ``name`` is the name that the user knows, which errors state.
 
     With ``fsync`` it is on the disk when :meth:`finish` returns. The disk starts on each stretch as soon as it is
-    written, so that in the end there is little left to wait for.
+    written, so that little is left to wait for at the end.
     """
 
     def __init__(self, fd: int, name: str | os.PathLike[str], fsync: bool) -> None:
         self.fd = fd
         self.name = os.fspath(name)
         self._fsync = fsync
-        self._given = 0  # where the next stretch for the disk begins
+        self._started = 0  # the disk has started on the bytes before
 
-    def set_mode(self, mode: int) -> None:
-        """Give the file these permissions, if it has others."""
+    def set_mode(self, mode: int | None) -> None:
+        """Set the permissions of the file, if it has others; None where the system sets them alone."""
         try:
-            if stat.S_IMODE(os.fstat(self.fd).st_mode) != mode:
-                os.fchmod(self.fd, mode)
+            if mode is not None and stat.S_IMODE(os.fstat(self.fd).st_mode) != mode:
+                platform.set_mode(self.fd, mode)
         except OSError as error:
-            raise blamed(error, self.name) from error
+            raise rename_error(error, self.name) from error
 
     def write(self, data: memoryview, at: int) -> None:
-        """Write all of ``data`` at ``at``, in as many calls as the system takes for it."""
+        """Write all of ``data`` at ``at``."""
         try:
             while data:
-                written = os.pwrite(self.fd, data, at)
+                written = platform.write_at(self.fd, data, at)
                 if not written:
                     raise OSError(errno.EIO, "the file took no more bytes")
                 data, at = data[written:], at + written
-            self._give(at)
+            self._start_disk(at)
         except OSError as error:
-            raise blamed(error, self.name) from error
+            raise rename_error(error, self.name) from error
 
     def copy(self, source: int, offset: int, size: int, at: int) -> int:
-        """Let the kernel move up to ``size`` bytes from the file ``source``; 0 where this pair of files cannot."""
+        """Have the kernel copy up to ``size`` bytes of the open file ``source``. Returns 0 if it cannot."""
         try:
-            moved = os.copy_file_range(source, self.fd, size, offset, at)
-            self._give(at + moved)
+            moved = platform.copy_range(source, offset, self.fd, at, size)
+            self._start_disk(at + moved)
             return moved
         except OSError as error:
-            if error.errno in _FULL:
-                raise blamed(error, self.name) from error
+            if error.errno in platform.DISK_FAILURES:
+                raise rename_error(error, self.name) from error
             return 0
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """Read back what was written; at least one byte."""
+        """Read back written bytes into ``buffer``. Returns how many, at least one."""
         try:
-            got = os.preadv(self.fd, [buffer], at)
+            got = platform.read_at(self.fd, buffer, at)
             if not got:
                 raise OSError(errno.EIO, "the file being written could not be read back")
             return got
         except OSError as error:
-            raise blamed(error, self.name) from error
+            raise rename_error(error, self.name) from error
 
-    def _give(self, reached: int) -> None:
-        """Have the disk start on what was written: the kernel does so when told that nobody needs it in memory."""
-        if self._fsync and reached - self._given >= _STRETCH:
-            with contextlib.suppress(OSError):  # it is only advice
-                os.posix_fadvise(self.fd, self._given, reached - self._given, os.POSIX_FADV_DONTNEED)
-            self._given = reached
+    def _start_disk(self, reached: int) -> None:
+        """Have the disk start on what was written, if that is enough to be worth a call."""
+        if self._fsync and reached - self._started >= _STRETCH:
+            platform.start_writeback(self.fd, self._started, reached - self._started)
+            self._started = reached
 
     def finish(self) -> int:
-        """Hear of every failure that writing still owes, with ``fsync`` those of the disk too; returns the size."""
+        """Raise errors that the system still holds back, with ``fsync`` those of the disk too. Returns the size."""
         try:
             if self._fsync:
-                os.fsync(self.fd)
-            os.close(
-                with_room(self.name, partial(os.dup, self.fd))
-            )  # network file systems say at a close that there was no room
+                platform.sync_file(self.fd)
+            # Network file systems report at a close that the disk is full.
+            copy = with_room(self.name, lambda: platform.copy_descriptor(self.fd))
+            os.close(copy)
             return os.fstat(self.fd).st_size
         except OSError as error:
-            raise blamed(error, self.name) from error
+            raise rename_error(error, self.name) from error
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        with contextlib.suppress(OSError):  # there is none that finish() has not heard of
+        with contextlib.suppress(OSError):  # finish() has raised all that matter
             os.close(self.fd)
 
 
-def opened(path: str | os.PathLike[str], flags: int) -> int:
-    """``os.open``, for which sources that are not in use are closed where the process has too many files open."""
-    return with_room(os.fspath(path), partial(os.open, path, flags, 0o666))
-
-
-def blamed(error: OSError, name: str | os.PathLike[str]) -> OSError:
-    """``error`` as one of ``name``, the name that people know."""
+def rename_error(error: OSError, name: str | os.PathLike[str]) -> OSError:
+    """The same error for ``name``, the name that the user knows."""
     return OSError(error.errno, error.strerror, os.fspath(name))

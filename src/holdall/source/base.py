@@ -1,94 +1,99 @@
-"""The contract of random-access bytes in."""
+"""The contract of sources: random access to bytes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
-from holdall.check import SHORT
+from holdall.base.buffer_sizes import buffer_size
+from holdall.base.check import SHORT
 from holdall.errors import ClosedError, FormatError, UnsupportedError
-from holdall.sizes import tuned
 from holdall.source.buffers import Buffers
 
 __all__ = ["CHUNK", "Source"]
 
-CHUNK = tuned(4 << 20)  # the unit of every streamed read: large enough for the disk, small enough for the cache
+CHUNK = buffer_size(4 << 20)  # bytes of one streamed read: large enough for the disk, small enough for the cache
 
 
 class Source(ABC):
     """Random-access bytes of a known size.
 
-    Two ways out, for two purposes. :meth:`view` hands out a window that may be a memory map: for arrays
-    that the caller keeps. :meth:`read` and :meth:`read_into` are positioned reads: for everything that
-    passes over the bytes once, so that resident memory does not grow with the file and a file that
-    shrinks raises instead of killing the process.
+    There are two ways to the bytes. :meth:`view` returns a window that may be a memory map: it is for arrays that the
+    caller keeps. :meth:`read` and :meth:`read_into` are positioned reads: they are for bytes that are needed once, so
+    that resident memory does not grow with the file, and a file that shrinks raises and does not kill the process.
     """
 
-    name: str  # how people call it: the path or URL as given
+    name: str  # the path or URL as the caller gave it
     size: int
     is_folder = False
-    far = False  # its bytes come over a network: hashes are checked before anything is handed out
-    checked = False  # it proves what its file states hashes of before it hands it out
-    trusted = False  # the caller wants no hash compared
-    member = ""  # its name inside its set; empty for what was opened by itself
+    is_remote = False  # its bytes come over a network, so hashes are compared before bytes are returned
+    is_checked = False  # it compares the hashes that its file states before it returns bytes
+    is_trusted = False  # the caller wants no hashes compared
+    member = ""  # its name inside its set; empty for a single file
+    origins: frozenset[str] = frozenset()  # to which requests may be sent, beside its own
 
     @property
     @abstractmethod
     def identity(self) -> tuple[object, ...]:
-        """Equal as long as the content has not been replaced; survives pickling."""
+        """Equal as long as the content has not been replaced, also in another process."""
 
     @abstractmethod
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill ``buffer`` from ``offset`` on, wholly, or raise FormatError."""
+        """Fill all of ``buffer`` from ``offset`` on, or raise FormatError."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """``size`` bytes from ``offset`` on. The range must lie inside the source."""
-        self._inside(offset, size)
+        """Read ``size`` bytes from ``offset`` on. The range must lie inside the source."""
+        self._check_inside(offset, size)
         buffer = bytearray(size)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
     def view(self, offset: int, size: int) -> memoryview:
-        """A read-only window on the bytes; without a copy where the source can."""
+        """Return a read-only window on the bytes, without a copy if the source can."""
         return memoryview(self.read(offset, size))
 
     @property
-    def lanes(self) -> int:
-        """Reads that are worth having under way at once."""
+    def parallel_reads(self) -> int:
+        """How many reads at the same time are worthwhile."""
         return 2
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Hint that the ranges (start, stop) are read next. A source for which a read is cheap does nothing."""
+        """Hint that the ranges (start, stop) are read next. Local sources do nothing."""
         return
 
     def fetch(self, ranges: Iterable[tuple[int, int]]) -> Source:
-        """The same bytes with ``ranges`` (start, stop) on their way into memory.
+        """Return a source of the same bytes that loads ``ranges`` (start, stop) into memory in the background.
 
-        Returns at once: reading waits for what it needs. A source for which a read is cheap returns itself.
+        Returns at once; a read waits for the ranges. A local source returns itself.
         """
         return self
 
     @property
-    def mapped(self) -> bool:
-        """True when :meth:`view` costs no copy."""
+    def unchecked(self) -> Source:
+        """The same bytes without a comparison of hashes, for a reader that compares all of them itself."""
+        return self
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether :meth:`view` returns the bytes without a copy."""
         return False
 
     def chunks(self, offset: int, size: int, chunk: int = CHUNK) -> Iterator[memoryview]:
-        """The range piece by piece. A piece that is kept stays as it is; memory of others is used again."""
-        self._inside(offset, size)
+        """Yield the range piece by piece. The memory of a piece is reused once the caller no longer refers to it."""
+        self._check_inside(offset, size)
         buffers = Buffers(min(chunk, size))
         for start in range(offset, offset + size, chunk):
             piece = buffers.take(min(chunk, offset + size - start))
             self.read_into(start, piece)
             yield piece
-            del piece  # or it would look as if it were kept
+            del piece  # a piece that is still referenced is not used again
 
     def sibling(self, relative: str) -> Source:
-        """Another file of the same set, named relative to this one; never outside its folder."""
+        """Open another file of the same set by its path relative to this one, which must stay inside the folder."""
         raise UnsupportedError(f"{self.name}: has no folder in which {relative!r} could be")
 
     def expect(self, names: Iterable[str]) -> None:
-        """Hint that these siblings are opened next. A source for which that is cheap does nothing."""
+        """Hint that these siblings are opened next. Local sources do nothing."""
         return
 
     def names(self) -> list[str]:
@@ -96,7 +101,7 @@ class Source(ABC):
         raise UnsupportedError(f"{self.name}: has no folder to list")
 
     def everything(self) -> list[str]:
-        """All files below a folder, at any depth, hidden ones too; empty where they cannot be listed."""
+        """All files below a folder, at any depth, hidden ones too; empty if they cannot be listed."""
         return []
 
     def files(self) -> list[str]:
@@ -104,8 +109,8 @@ class Source(ABC):
         raise UnsupportedError(f"{self.name}: has no folder to list")
 
     @property
-    def opened(self) -> bool:
-        """False while nothing has been looked at: what is opened on demand has no identity before."""
+    def is_opened(self) -> bool:
+        """False until a deferred source is first opened; before that it has no identity."""
         return True
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -113,16 +118,16 @@ class Source(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file. Views that were handed out stay valid."""
+        """Close the file. Views that were returned stay valid."""
 
-    def _inside(self, offset: int, size: int) -> None:
+    def _check_inside(self, offset: int, size: int) -> None:
         if not 0 <= offset <= self.size or not 0 <= size <= self.size - offset:
             raise FormatError(
                 SHORT.id, offset, f"{self.name}: bytes {offset}..{offset + size} are outside its {self.size} bytes"
             )
 
-    def _closed(self) -> ClosedError:
+    def _closed_error(self) -> ClosedError:
         return ClosedError(f"{self.name}: is closed")
 
-    def _shrank(self, offset: int, missing: int) -> FormatError:
+    def _cut_error(self, offset: int, missing: int) -> FormatError:
         return FormatError(SHORT.id, offset, f"{self.name}: ended {missing} bytes early: it was cut while open")

@@ -1,32 +1,32 @@
-"""A source that is opened when its first byte is asked for: the members of a set that may never be needed."""
+"""A source that is opened when its first byte is needed, since some members of a set are never read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from holdall.locks import Lock
+from holdall.base.locks import make_lock
 from holdall.source.base import CHUNK, Source
 
 __all__ = ["DeferredSource"]
 
 
 class DeferredSource(Source):
-    """Stands for a source of a stated size. ``opener`` gives the real one, once, and may raise."""
+    """A source of a known size that ``opener`` opens, once, when it is needed."""
 
     def __init__(self, name: str, size: int, opener: Callable[[], Source]) -> None:
         self.name = name
         self.size = size
         self._opener = opener
         self._real: Source | None = None
-        self._closed_for_good = False
-        self._lock = Lock()
+        self._is_closed = False
+        self._lock = make_lock()
 
     @property
     def real(self) -> Source:
-        """The source itself, opened now if it was not yet."""
+        """The real source, which is opened now if it was not yet."""
         with self._lock:
-            if self._closed_for_good:
-                raise self._closed()
+            if self._is_closed:
+                raise self._closed_error()
             if self._real is None:
                 self._real = self._opener()
             return self._real
@@ -40,24 +40,24 @@ class DeferredSource(Source):
         return self.real.identity
 
     @property
-    def opened(self) -> bool:
+    def is_opened(self) -> bool:
         return self._real is not None
 
     @property
-    def mapped(self) -> bool:
-        return self.real.mapped
+    def is_mapped(self) -> bool:
+        return self.real.is_mapped
 
     @property
-    def lanes(self) -> int:
-        return self.real.lanes
+    def parallel_reads(self) -> int:
+        return self.real.parallel_reads
 
     @property
-    def far(self) -> bool:  # type: ignore[override]  # known when the real one is
-        return self.real.far
+    def is_remote(self) -> bool:  # type: ignore[override]  # the real source knows
+        return self.real.is_remote
 
     @property
-    def checked(self) -> bool:  # type: ignore[override]  # likewise
-        return self.real.checked
+    def is_checked(self) -> bool:  # type: ignore[override]
+        return self.real.is_checked
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         self.real.prefetch(ranges)
@@ -85,6 +85,6 @@ class DeferredSource(Source):
 
     def close(self) -> None:
         with self._lock:
-            self._closed_for_good = True
+            self._is_closed = True
             if self._real is not None:
                 self._real.close()

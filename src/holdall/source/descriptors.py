@@ -1,82 +1,85 @@
-"""Open files, always fewer than the system allows.
+"""Descriptors of files that are read, always fewer than the system allows.
 
-A :class:`Descriptor` is open while it is in use, and as long after that as there is room; one that was closed for the
-room of others is opened again when it is needed, and then has to be the same file as before. So a process can have
-more models open than it may have files.
+A :class:`Descriptor` is open while it is in use, and after that until others need its room. One that was closed is
+opened again when it is needed, and must then be the same file as before. So a process can have more models open than
+it may have files.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import resource
-import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
-from holdall.check import SHORT, Rule
+from holdall.base import platform
+from holdall.base.check import SHORT, Rule
+from holdall.base.locks import make_lock
 from holdall.errors import ClosedError, FormatError
 
-__all__ = ["CHANGED", "Descriptor", "mapping", "with_room"]
+__all__ = ["CHANGED", "Descriptor", "map_file", "release_files", "with_room"]
 
-CHANGED = Rule("core.changed", "the file is the one that was opened, and nobody has written to it since")
+CHANGED = Rule("core.changed", "the file is the one that was opened, and was not written to since")
 
-_SHARE = 4  # a quarter of what the process may have is for descriptors, another for maps: the rest is the caller's
+_SHARE = 4  # a quarter of the files that may be open is for descriptors, another for maps; the rest is for the caller
 _LEAST, _MOST = 8, 1024
-_SPARE = 16  # of so many descriptors that may be open one is kept free
+_SPARE = 16  # when room is made, close a sixteenth more than needed, so that the next open need not
 
 _T = TypeVar("_T")
 
-# Reentrant: the collector may end a source in the middle of a line that holds the lock.
-_lock = threading.RLock()
+# The garbage collector may close a source in a thread that holds the lock; it is reentrant.
+_lock = make_lock()
 _open: dict[Descriptor, None] = {}  # in the order in which they were opened
 _maps: WeakSet[mmap.mmap] = WeakSet()
 
 
 class Descriptor:
-    """One file. ``opener`` opens it now, and whenever it was closed to make room: ``with descriptor as number``.
+    """One file, read as ``with descriptor.pin(): fd = descriptor.reach()``, and then ``descriptor.settle()``.
 
-    Reading takes no lock: it puts a pin in first and looks for the number then, and whoever closes takes the number
-    away first and looks for pins then. So one of the two always sees the other.
+    ``opener`` opens it, and again after it was closed for room. Reading takes no lock. A reader pins, then loads the
+    fd; a closer clears the fd, then looks for pins. So at least one of the two notices the other.
     """
 
-    __slots__ = ("_closed", "_fd", "_name", "_opener", "_pins", "_used", "status")
+    __slots__ = ("_anchor", "_closed", "_fd", "_name", "_opener", "_used", "status")
 
     def __init__(self, name: str, opener: Callable[[], int]) -> None:
         self._name = name
         self._opener = opener
-        self._pins: list[None] = []  # one for each read that is under way
-        self._used = True  # since room was last made
+        self._anchor = bytearray()
+        self._used = True  # whether it was used since room was made the last time
         self._closed = False
-        self._fd: int | None = with_room(name, opener)
-        self.status = _status(self._fd, name)  # as it was when it was first opened
-        with _lock:
+        self._fd: int | None = None
+
+    def open(self) -> None:
+        """Open the file for the first time. The owner has stored the descriptor by now, and closes it if this fails."""
+        self._fd = with_room(self._name, self._opener)
+        self.status = _status(self._fd, self._name)  # the status when it was first opened
+        with _lock:  # last: from now on other threads may close it
             _open[self] = None
         _make_room(_share())
 
-    def __enter__(self) -> int:
-        self._pins.append(None)
-        fd = self._fd
-        if fd is None:
-            try:
-                fd = self._open_again()
-            except BaseException:
-                self._pins.pop()
-                raise
-        self._used = True
-        return fd
+    def pin(self) -> memoryview:
+        """Keep the file open while the result exists; use it as ``with descriptor.pin():``.
 
-    def __exit__(self, *error: object) -> None:
-        self._pins.pop()
+        A view pins the array that it is of, and ends with the last reference to it: an interrupt leaves none behind.
+        """
+        return memoryview(self._anchor)
+
+    def reach(self) -> int:
+        """The file descriptor, for one who has pinned it. Opens the file again if it was closed for room."""
+        fd = self._fd
+        self._used = True
+        return self._reopen() if fd is None else fd
+
+    def settle(self) -> None:
+        """Close the file after a read during which it was closed."""
         if self._closed:
-            self._let_go()
+            self._close_unpinned()
 
     def check(self, fd: int) -> None:
-        """Raise when somebody has written to the file, which is open as ``fd``."""
+        """Raise if the file, which is open as ``fd``, was written to since it was opened."""
         now, then = _status(fd, self._name), self.status
         if now.st_mtime_ns == then.st_mtime_ns and now.st_size == then.st_size:
             return
@@ -86,113 +89,118 @@ class Descriptor:
         raise FormatError(CHANGED.id, None, f"{self._name}: was written to while open; open it again")
 
     def close(self) -> None:
-        """Close it for good: at once, or when the last read that is under way has ended."""
+        """Close it for good, now or when the last read that is under way has ended."""
         self._closed = True
-        self._let_go()
+        self._close_unpinned()
 
-    def _open_again(self) -> int:
-        """The number after opening the file again; raises when it is not the same file any more."""
+    def _reopen(self) -> int:
+        """Open the file again; raises if it is not the same file any more."""
         if self._closed:
             raise ClosedError(f"{self._name}: is closed")
-        fd = with_room(self._name, self._opener)
-        now, then = _status(fd, self._name), self.status
-        if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
-            os.close(fd)
-            raise FormatError(CHANGED.id, None, f"{self._name}: another file has taken its place since it was opened")
-        with _lock:
-            if self._fd is None:
-                self._fd = fd
-                _open[self] = None
-            else:  # another thread was faster
-                os.close(fd)
+        opened = with_room(self._name, self._opener)
+        try:
+            now, then = _status(opened, self._name), self.status
+            if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
+                message = f"{self._name}: another file has taken its place since it was opened"
+                raise FormatError(CHANGED.id, None, message)
+            with _lock:
+                if self._fd is None:  # no other thread was faster
+                    self._fd, opened = opened, -1
+                    _open[self] = None
                 fd = self._fd
+        finally:
+            if opened >= 0:
+                os.close(opened)
         _make_room(_share())
         return fd
 
-    def _let_go(self) -> None:
-        """Close the file, unless somebody is reading it."""
+    def _close_unpinned(self) -> None:
+        """Close the file unless a read is under way."""
         with _lock:
             fd, self._fd = self._fd, None
-            if self._pins:
+            try:
+                self._anchor.append(0)  # refused while there is a view of it
+            except BaseException as error:  # also an interrupt: no descriptor is lost
                 self._fd = fd
-            elif fd is not None:
-                del _open[self]
-                with suppress(OSError):  # what was read was read
+                if not isinstance(error, BufferError):
+                    raise
+                return
+            if fd is not None:
+                _open.pop(self, None)
+                try:
                     os.close(fd)
+                except OSError:  # a failing close does not change what was read
+                    return
 
 
 def _status(fd: int, name: str) -> os.stat_result:
     try:
         return os.fstat(fd)
-    except OSError as error:  # a server that has forgotten the file, for one
+    except OSError as error:  # a network file system may have lost the file
         raise OSError(error.errno, error.strerror, name) from error
 
 
 def with_room(name: str, opener: Callable[[], _T]) -> _T:
-    """What ``opener`` opens; where the process has too many files open, idle ones are closed for it."""
+    """Call ``opener``; if the process has too many files open, close idle descriptors and call it again."""
     try:
         return opener()
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+        if error.errno not in platform.TOO_MANY_FILES:
             raise
     _make_room(0)
     try:
         return opener()
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+        if error.errno not in platform.TOO_MANY_FILES:
             raise
-        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        text = f"too many files are open: this process may have {allowed} (ulimit -n)"
+        text = f"too many files are open: this process may have {platform.max_open_files()} (ulimit -n)"
         raise OSError(error.errno, text, name) from None
 
 
-def mapping(fd: int, size: int) -> mmap.mmap | None:
-    """A read-only map of a file; None where there is no room for another, or its file system has none.
-
-    Before Python 3.13 every map holds a descriptor of its own.
-    """
+def map_file(fd: int, size: int) -> mmap.mmap | None:
+    """Map a file read-only; None if there is no room for another map, or its file system has no maps."""
     try:
-        if sys.version_info >= (3, 13):
-            return mmap.mmap(fd, size, access=mmap.ACCESS_READ, trackfd=False)
+        if not platform.MAPS_HOLD_FILES:
+            return platform.map_to_read(fd, size)
         with _lock:
             if len(_maps) >= _share():
                 return None
-            made = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+            made = platform.map_to_read(fd, size)
             _maps.add(made)
             return made
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENODEV):
+        if error.errno in platform.NO_MAPS:
             return None
         raise
 
 
+def release_files() -> None:
+    """Close all descriptors that no read uses and all maps that no array uses, for systems where open files block."""
+    _make_room(0)
+    with _lock:
+        for each in list(_maps):
+            with suppress(BufferError):
+                each.close()
+
+
 def _share() -> int:
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST if allowed < 0 else min(max(allowed // _SHARE, _LEAST), _MOST)
+    allowed = platform.max_open_files()
+    return _MOST if allowed is None else min(max(allowed // _SHARE, _LEAST), _MOST)
 
 
 def _make_room(most: int) -> None:
-    """Where more than ``most`` are open, close descriptors, those unused for long first, unless they are in use.
+    """If more than ``most`` descriptors are open, close some that are not in use, the longest unused first.
 
-    A few more are closed than have to be, so that this is not done for every file.
+    A few more are closed than must be, so that not every file that is opened makes room again.
     """
     if len(_open) <= most:
         return
     most -= most // _SPARE
     with _lock:
-        there = list(_open)  # a copy: the collector may close some of them on the way
+        there = list(_open)  # a copy: the garbage collector may close some of them during the loop
         for descriptor in sorted(there, key=lambda each: each._used):
-            descriptor._let_go()
+            descriptor._close_unpinned()
             if len(_open) <= most:
                 break
         for descriptor in there:
             descriptor._used = False
-
-
-def _after_fork() -> None:
-    """The child has none of its parent's threads: nobody holds the lock."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

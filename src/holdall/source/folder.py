@@ -1,44 +1,39 @@
-"""Folders: sources for formats made of several files, and the one place that keeps paths inside.
+"""Folders of formats that are made of several files, and the one place that keeps the paths of members inside.
 
-Names of members come from files, so from strangers. Every path that is opened for a format goes through
-:meth:`Folder.source`, which walks it component by component with descriptors and follows no link, so that
-nothing outside the folder can be reached, not even by swapping a directory for a link in between.
+The names of members come from untrusted files. Every member that a format opens goes through :meth:`Folder.open`,
+which follows no link, so that nothing outside the folder can be reached.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from holdall.check import Rule
-from holdall.errors import FormatError, UnsupportedError
+from holdall.base import platform
+from holdall.base.check import Rule
+from holdall.base.text import file_text
+from holdall.base.urls import find_origin
+from holdall.errors import FormatError
 from holdall.source.base import Source
 
-if TYPE_CHECKING:
-    from holdall.source.file import FileSource
-
-__all__ = ["MISSING", "REPLACED", "Folder", "FolderSource", "again", "contained"]
+__all__ = ["MISSING", "REPLACED", "Folder", "check_followed", "describe_refusal", "reopen", "split_contained"]
 
 ESCAPE = Rule("core.path", "members of a set stay inside its folder")
 REPLACED = Rule("core.identity", "what is unpickled is what was pickled")
+FOLLOW = Rule("core.follow", "a redirect, or a full URL in a set, leads to an origin that the caller follows")
 MISSING = Rule("core.member", "every member of a set is there")
-
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ENXIO)
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _BLOB = re.compile(r"((?:\.\./)+)blobs/([0-9a-f]{40,64})")
+_LONGEST = 255  # characters of a name of a file
 
 
-def contained(relative: str) -> list[str]:
-    """The components of a relative path that stays inside its folder; anything else raises FormatError.
+def split_contained(relative: str) -> list[str]:
+    """Split a relative path that stays inside its folder into its components; FormatError for any other path.
 
-    >>> contained("shards/part-000.bin")
+    >>> split_contained("shards/part-000.bin")
     ['shards', 'part-000.bin']
     """
     parts = relative.split("/")
@@ -50,11 +45,35 @@ def contained(relative: str) -> list[str]:
         or _DRIVE.match(relative) is not None
         or "://" in relative
         or any(part in ("", ".", "..") for part in parts)
-        or any("\ud800" <= letter <= "\udfff" for letter in relative)  # JSON can say what no file is called
+        or any("\ud800" <= letter <= "\udfff" for letter in relative)  # JSON can state names that no file can have
     )
     if bad:
-        raise FormatError(ESCAPE.id, None, f"the member path {relative!r} is not a plain path inside the folder")
+        message = f"the member path {file_text(relative)!r} is not a plain path inside the folder"
+        raise FormatError(ESCAPE.id, None, message)
     return parts
+
+
+def check_followed(url: str, origins: Collection[str], what: str = "the part") -> None:
+    """Raise FormatError unless the URL is plain http or https, at one of ``origins``. Sends nothing.
+
+    >>> check_followed("https://host/part.aero", {"https://host"})
+    >>> check_followed("https://other/part.aero", {"https://host"})
+    Traceback (most recent call last):
+        ...
+    holdall.errors.FormatError: the part 'https://other/part.aero' is at https://other, which is not followed: \
+allow it with follow='https://other' (--follow https://other)
+    """
+    origin, shown = find_origin(url), repr(file_text(url))
+    if origin is None:
+        message = f"{what} {shown} is not a plain http or https URL, without a user and a fragment"
+        raise FormatError(FOLLOW.id, None, message)
+    if origin not in origins:
+        raise FormatError(FOLLOW.id, None, f"{what} {shown} is at {describe_refusal(origin)}")
+
+
+def describe_refusal(origin: str) -> str:
+    """Say that an origin is not followed, and which option would allow it."""
+    return f"{origin}, which is not followed: allow it with follow={origin!r} (--follow {origin})"
 
 
 class Folder:
@@ -65,16 +84,16 @@ class Folder:
 
     def names(self) -> list[str]:
         """The plain names in the folder, sorted."""
-        return sorted(os.listdir(self.path))
+        return sorted(os.listdir(platform.full_path(self.path)))
 
     def files(self) -> list[str]:
         """The files in the folder and in its subfolders, one level down, as relative paths, sorted.
 
-        Links are named like files: whether one may be followed is decided when it is opened. Hidden files and
-        names that are not Unicode are left out.
+        Links are listed like files: opening one decides whether it may be followed. Hidden files and names that are
+        not Unicode are left out.
         """
         found: list[str] = []
-        with os.scandir(self.path) as entries:
+        with os.scandir(platform.full_path(self.path, _LONGEST)) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
                     with os.scandir(entry) as inner:
@@ -84,70 +103,49 @@ class Folder:
         return sorted(name for name in found if not any("\ud800" <= letter <= "\udfff" for letter in name))
 
     def everything(self) -> list[str]:
-        """All files below the folder, hidden ones too, as relative paths, sorted; links are named, not followed."""
-        found = []
-        for folder, _, names in os.walk(self.path):
-            found += [str((Path(folder) / name).relative_to(self.path)) for name in names]
+        """All files below the folder, hidden ones too, as relative paths, sorted. Links are listed, not followed."""
+        found, root = [], platform.full_path(self.path, _LONGEST)
+        for folder, _, names in os.walk(root):
+            found += [(Path(folder) / name).relative_to(root).as_posix() for name in names]
         return sorted(found)
 
-    def source(self, relative: str, *, map: bool = True) -> FileSource:
-        """The member ``relative`` as a source; FormatError when there is none, or it lies outside."""
-        from holdall.source.file import FileSource
-
-        contained(relative)
-        return FileSource(self.path / relative, map=map, folder=self, member=relative)
-
     def open(self, relative: str) -> int:
-        """A descriptor of the member ``relative``, reached without following any link."""
-        *parents, leaf = contained(relative)
-        beneath = os.O_CLOEXEC | os.O_NOFOLLOW
-        at = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Open a descriptor of the member ``relative``; FormatError when there is none, or a link leads to it."""
+        parts = split_contained(relative)
+        if not all(map(platform.allows_name, parts)):
+            message = f"the member path {relative!r} has a name that is not a plain file on this system"
+            raise FormatError(ESCAPE.id, None, message)
         try:
-            for parent in parents:
-                inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | beneath, dir_fd=at)
-                os.close(at)
-                at = inner
-            fd = self._blob(at, leaf, len(parents))
-            return os.open(leaf, os.O_RDONLY | os.O_NONBLOCK | beneath, dir_fd=at) if fd is None else fd
+            return platform.open_beneath(self.path, parts, lambda link: self._open_blob(len(parts) - 1, link))
         except OSError as error:
             self._refuse_links(relative, error)
-            if error.errno in _ABSENT:
+            if error.errno in platform.ABSENT:
                 message = f"the member {relative!r} is not in {os.fspath(self.path)}"
                 raise FormatError(MISSING.id, None, message) from error
             raise OSError(error.errno, error.strerror, str(self.path / relative)) from error
-        finally:
-            os.close(at)
 
-    def _blob(self, at: int, leaf: str, depth: int) -> int | None:
-        """The file behind a link of a Hugging Face cache, opened; None for everything else.
+    def _open_blob(self, depth: int, link: str) -> int | None:
+        """Open a descriptor of the file that a link of a Hugging Face cache means; None for every other link.
 
-        ``REPO/snapshots/REVISION/NAME`` is a link to ``../../blobs/HASH``. No link is followed: its text must have
-        exactly this form, and the blob is opened by its name inside the ``blobs`` folder of the same REPO.
+        ``REPO/snapshots/REVISION/NAME`` is a link to ``../../blobs/HASH``. The link is not followed: its text must
+        have exactly this form, and the blob is opened by its name inside the ``blobs`` folder of the same REPO.
         """
-        try:
-            target = os.readlink(leaf, dir_fd=at)
-        except OSError:
-            return None
-        blob = _BLOB.fullmatch(target)
+        blob = _BLOB.fullmatch(link)
         snapshot = Path(os.path.realpath(self.path))
         if blob is None or len(blob[1]) != 3 * (depth + 2) or snapshot.parent.name != "snapshots":
             return None
-        folder = os.open(snapshot.parent.parent / "blobs", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            return os.open(blob[2], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
-        finally:
-            os.close(folder)
+        return platform.open_beneath(snapshot.parent.parent, ["blobs", blob[2]])
 
     def _refuse_links(self, relative: str, error: OSError) -> None:
-        """Say so when a link is why a member could not be opened (ELOOP, or ENOTDIR for one on the way)."""
-        path = self.path
-        for part in contained(relative):
+        """Raise FormatError when a member could not be opened because of a link: the system does not say so."""
+        path = platform.full_path(self.path, len(relative))
+        for part in split_contained(relative):
             path = path / part
             try:
-                mode = path.lstat().st_mode
+                status = os.lstat(path)
             except OSError:
                 return
-            if stat.S_ISLNK(mode):
+            if platform.is_link(status):
                 message = f"the member {relative!r} is reached through the symbolic link {str(path)!r}"
                 raise FormatError(ESCAPE.id, None, message) from error
 
@@ -156,51 +154,10 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
     return not entry.name.startswith(".") and (entry.is_file(follow_symlinks=False) or entry.is_symlink())
 
 
-def again(opener: Callable[[], Source], identity: tuple[object, ...]) -> Source:
-    """Unpickle a source: open it again, if it is still the same one."""
+def reopen(opener: Callable[[], Source], identity: tuple[object, ...]) -> Source:
+    """Open a pickled source again; FormatError when it is not the same any more."""
     source = opener()
     if source.identity != identity:
         source.close()
         raise FormatError(REPLACED.id, None, f"{source.name}: has been replaced since it was pickled")
     return source
-
-
-class FolderSource(Source):
-    """A folder given where a file could be: no bytes of its own, and its siblings are what it contains."""
-
-    is_folder = True
-    size = 0
-
-    def __init__(self, path: str | os.PathLike[str], *, map: bool = True) -> None:
-        self.name = os.fspath(path)
-        self.path = Path(self.name).absolute()
-        self._folder = Folder(self.path)
-        self._map = map
-        status = self.path.stat()
-        self._identity = ("folder", str(self.path), status.st_dev, status.st_ino)  # its files speak for themselves
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        return self._identity
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        if buffer:
-            raise UnsupportedError(f"{self.name}: is a folder")
-
-    def sibling(self, relative: str) -> Source:
-        return self._folder.source(relative, map=self._map)
-
-    def names(self) -> list[str]:
-        return self._folder.names()
-
-    def files(self) -> list[str]:
-        return self._folder.files()
-
-    def everything(self) -> list[str]:
-        return self._folder.everything()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return again, (partial(FolderSource, str(self.path), map=self._map), self.identity)
-
-    def close(self) -> None:
-        return None

@@ -1,4 +1,4 @@
-"""Bytes that are in memory already."""
+"""Bytes in memory as sources."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from holdall.errors import FormatError, UnsupportedError
 from holdall.source.base import Source
-from holdall.source.folder import MISSING, contained
+from holdall.source.folder import MISSING, split_contained
 
 __all__ = ["BytesFolder", "BytesSource"]
 
 
 class BytesSource(Source):
-    """A bytes-like object as a source; views are windows on the object itself.
+    """A bytes-like object as a source. Views are windows on the object itself.
 
     >>> BytesSource(b"abcdef").read(2, 3)
     b'cde'
@@ -29,21 +29,21 @@ class BytesSource(Source):
 
     @property
     def data(self) -> memoryview:
-        """All of it."""
+        """All bytes."""
         if self._data is None:
-            raise self._closed()
+            raise self._closed_error()
         return self._data
 
     @property
-    def mapped(self) -> bool:
-        return not self.far  # tests have bytes that come from afar
+    def is_mapped(self) -> bool:
+        return not self.is_remote  # tests have remote bytes in memory
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        self._inside(offset, len(buffer))
+        self._check_inside(offset, len(buffer))
         buffer[:] = self.data[offset : offset + len(buffer)]
 
     def view(self, offset: int, size: int) -> memoryview:
-        self._inside(offset, size)
+        self._check_inside(offset, size)
         return self.data[offset : offset + size]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -77,10 +77,10 @@ class BytesFolder(Source):
             raise UnsupportedError(f"{self.name}: is a folder")
 
     def sibling(self, relative: str) -> Source:
-        contained(relative)
+        split_contained(relative)
         if relative not in self._files:
             raise FormatError(MISSING.id, None, f"the member {relative!r} is not in {self.name}")
-        return _Member(self, relative, self._files[relative])
+        return _BytesMember(self, relative, self._files[relative])
 
     def names(self) -> list[str]:
         return sorted({name.partition("/")[0] for name in self._files})
@@ -92,7 +92,7 @@ class BytesFolder(Source):
         return None
 
 
-class _Member(BytesSource):
+class _BytesMember(BytesSource):
     """A file of a :class:`BytesFolder`."""
 
     def __init__(self, folder: BytesFolder, relative: str, data: bytes) -> None:

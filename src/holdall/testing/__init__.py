@@ -1,6 +1,6 @@
-"""What a format's tests need: a zoo of models, a comparison, hypothesis strategies, and the contract itself.
+"""The contract that every format must pass, and its parts: a zoo of models, a comparison, hypothesis strategies.
 
-A plug-in proves itself in three lines (pytest and hypothesis have to be installed)::
+It needs the extra ``holdall[testing]``. A plug-in proves itself in three lines::
 
     from holdall.testing import FormatContract
 
@@ -10,28 +10,20 @@ A plug-in proves itself in three lines (pytest and hypothesis have to be install
 
 from __future__ import annotations
 
-from holdall.testing.compare import assert_same, held, write_read
+try:
+    import hypothesis as _hypothesis  # noqa: F401
+    import pytest as _pytest  # noqa: F401
+except ModuleNotFoundError as error:
+    text = "holdall.testing needs pytest and hypothesis: pip install 'holdall[testing]'"
+    raise ModuleNotFoundError(text, name=error.name) from error
+
+from holdall.testing.compare import assert_same, restrict_to, write_read
 from holdall.testing.contract import FormatContract
 from holdall.testing.damage import Sample, changes, probe, truncations
-from holdall.testing.isolation import Cost, cost_of, isolated
+from holdall.testing.isolation import Cost, cost_of, run_isolated
 from holdall.testing.recording import RecordingSource
-from holdall.testing.registration import registered
+from holdall.testing.registration import register
 from holdall.testing.zoo import ZOO, sample_values
 
-__all__ = [
-    "ZOO",
-    "Cost",
-    "FormatContract",
-    "RecordingSource",
-    "Sample",
-    "assert_same",
-    "changes",
-    "cost_of",
-    "held",
-    "isolated",
-    "probe",
-    "registered",
-    "sample_values",
-    "truncations",
-    "write_read",
-]
+__all__ = ["ZOO", "Cost", "FormatContract", "RecordingSource", "Sample", "assert_same", "changes", "cost_of"]
+__all__ += ["probe", "register", "restrict_to", "run_isolated", "sample_values", "truncations", "write_read"]

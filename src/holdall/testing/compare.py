@@ -1,4 +1,4 @@
-"""Writing and reading back, and what "the same" means."""
+"""Writes a model and reads it back, and compares two models."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import holdall
-from holdall.format import Format
-from holdall.metadata import Entry, Metadata
-from holdall.model import Model
+from holdall.format.base import Format
+from holdall.model.metadata import Entry, Metadata
+from holdall.model.model import Model
 
 if TYPE_CHECKING:
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
 
-__all__ = ["assert_same", "held", "write_read"]
+__all__ = ["assert_same", "restrict_to", "write_read"]
 
 
 def assert_same(expected: Model, actual: Model, *, extra_metadata: bool = False) -> None:
-    """Every tensor bit for bit, every metadata value, every asset; in any order.
+    """Assert that two models have the same tensors, bit for bit, metadata and assets, in any order.
 
-    ``extra_metadata`` lets ``actual`` have entries of its own: some formats state facts about themselves.
+    ``extra_metadata`` allows further entries in ``actual``: some formats state facts about themselves.
     """
     assert sorted(expected) == sorted(actual), f"names {_few(expected)} became {_few(actual)}"
     for name in expected:
@@ -48,7 +48,7 @@ def _same_tensor(expected: Tensor, actual: Tensor) -> None:
 
 
 def _same_value(expected: Any, actual: Any) -> bool:
-    """Equal in value and in kind: 1, 1.0 and True are three things, a list and a tuple one."""
+    """Whether values are equal in value and in kind: 1, 1.0 and True differ, a list and a tuple do not."""
     if isinstance(expected, np.ndarray) or isinstance(actual, np.ndarray):
         left, right = np.asarray(expected), np.asarray(actual)
         return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
@@ -75,8 +75,8 @@ def _few(names: Mapping[str, Any]) -> str:
     return ", ".join(map(repr, sorted(names)[:8])) + (", ..." if len(names) > 8 else "")
 
 
-def held(model: Model, format: Format) -> Model | None:
-    """What ``format`` says it can hold of ``model``; None when that is nothing of it."""
+def restrict_to(model: Model, format: Format) -> Model | None:
+    """Return the part of ``model`` that ``format`` says it can hold, or None if that is nothing."""
     holds = format.holds
     tensors = [tensor for tensor in model.tensors if holds.refuses(tensor) is None]
     entries = [
@@ -90,10 +90,10 @@ def held(model: Model, format: Format) -> Model | None:
 
 
 def write_read(path: str | os.PathLike[str], model: Model, format: str, **options: Any) -> Model:
-    """``model`` written to ``path`` and opened again; asserts that writing left the model as it was.
+    """Write ``model`` to ``path`` and open it. Asserts that writing did not change the model.
 
     >>> import numpy as np
-    >>> from holdall.model import model_of
+    >>> from holdall.model.model import model_of
     >>> model = model_of({"w": np.ones(3, np.float32)})
     >>> assert_same(model, write_read("/tmp/example.oinf", model, "oinf"))
     """

@@ -1,13 +1,13 @@
-"""A corpus of files beside a format: good ones, ``bad/`` ones with the rule each breaks, ``odd/`` ones.
+"""Finds the files of a corpus: good ones, ``bad/`` ones with the reason of each, ``odd/`` ones.
 
-Sets of files stand in folders of their own, and are given by their main file. A bad file, or the folder of a bad
+Each set of files has its own folder and is given by its main file. A bad file, or the folder of a bad
 set, has a ``.reason.txt`` whose label says how early it must be refused::
 
     [must-reject]  must_reject_by: open   upstream stage: store open      open() raises
                    must_reject_by: read   upstream stage: tensor read     at the latest, reading the tensor raises
     expected: reject  must_reject_by: validate                            at the latest, verify() is not ok
     [strict-only]  must_reject_by: strict-only                            verify(level="strict") is not ok
-    [contested]                                                           verify(level="strict") warns
+    [contested]    recommended: container may open                        verify(level="strict") warns
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import holdall
 from holdall.errors import FormatError, UnsupportedError
 from holdall.testing.damage import exercise
 
-__all__ = ["STAGES", "Stage", "bad_files", "demanded", "good_files", "refused_at"]
+__all__ = ["STAGES", "Stage", "bad_files", "find_refusal", "good_files", "stage_of"]
 
 Stage = Literal["open", "read", "full", "strict", "warning", "never"]
 STAGES: tuple[Stage, ...] = ("open", "read", "full", "strict", "warning", "never")
@@ -34,6 +34,7 @@ _LABELS: tuple[tuple[str, Stage], ...] = (
     (r"^must_reject_by: read", "read"),
     (r"^must_reject_by: validate", "full"),
     (r"^must_reject_by: strict-only", "strict"),
+    (r"^recommended: container may open", "warning"),
     (r"^upstream stage: (store )?open", "open"),
     (r"^upstream stage: tensor", "read"),
     (r"^upstream stage: ", "full"),
@@ -41,17 +42,17 @@ _LABELS: tuple[tuple[str, Stage], ...] = (
 )
 
 
-def demanded(reason: str) -> Stage:
-    """How early a bad file must be refused, by the label in its reason.
+def stage_of(reason: str) -> Stage:
+    """Return how early a bad file must be refused, from the label in its reason.
 
-    >>> demanded("[strict-only] header flags must be 0"), demanded("kind: x\\nmust_reject_by: read")
+    >>> stage_of("[strict-only] header flags must be 0"), stage_of("kind: x\\nmust_reject_by: read")
     ('strict', 'read')
     """
     return next((stage for label, stage in _LABELS if re.search(label, reason, re.MULTILINE)), "warning")
 
 
-def refused_at(path: Path, format: str | None = None) -> Stage:
-    """The first stage at which something is said against a file."""
+def find_refusal(path: Path, format: str | None = None) -> Stage:
+    """Return the first stage at which a file is refused."""
     try:
         with holdall.open(path, format=format) as model:
             if not exercise(model):
@@ -67,7 +68,7 @@ def refused_at(path: Path, format: str | None = None) -> Stage:
 
 
 def good_files(corpus: Path, suffixes: Collection[str], prefix: str = "", *, sets: bool = False) -> list[Path]:
-    """The files of a corpus that must open and verify; of sets, the main files."""
+    """Return the files of a corpus that must open and verify; of sets, the main files."""
     found = corpus.glob(f"{prefix}*/*") if sets else corpus.glob(f"{prefix}*")
     files = [path for path in found if path.is_file() and path.name.endswith(tuple(suffixes))]
     return sorted(path for path in files if path.parent.name not in ("bad", "odd") or path.parent == corpus)
@@ -76,7 +77,7 @@ def good_files(corpus: Path, suffixes: Collection[str], prefix: str = "", *, set
 def bad_files(
     corpus: Path, suffixes: Collection[str], prefix: str = "", *, sets: bool = False
 ) -> list[tuple[Path, Stage]]:
-    """The files that must be refused, each with the stage by which."""
+    """Return the files that must be refused, each with the latest stage to do so."""
     bad = corpus / "bad"
     if sets:
         files = [path for path in bad.glob(f"{prefix}*/**/*") if path.name.endswith(tuple(suffixes))]
@@ -87,5 +88,5 @@ def bad_files(
         named = bad / path.relative_to(bad).parts[0]
         reason = next((t for t in (named.with_suffix(".reason.txt"), Path(f"{named}.reason.txt")) if t.exists()), None)
         if reason is not None:
-            found.append((path, demanded(reason.read_text())))
+            found.append((path, stage_of(reason.read_text(encoding="utf-8"))))
     return found

@@ -1,4 +1,4 @@
-"""Damaged files by the thousand, and what a reader may do with one."""
+"""Damages files in thousands of ways, and reads each in every way."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from pathlib import Path
 from typing import TypeVar
 
 import holdall
-from holdall import registry
-from holdall.check import UNOWNED, Finding, Level
-from holdall.cut import cut_of
+from holdall.base.check import UNOWNED, Finding, Level
 from holdall.errors import FormatError, UnsupportedError
-from holdall.examine import Examination, examine
-from holdall.explain import expand, file_map, records
-from holdall.ledger import Ledger
-from holdall.model import Model
+from holdall.format import registry
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
+from holdall.operations.examine import Examination, examine
+from holdall.operations.explain import expand, list_records, map_file
+from holdall.operations.outline import Opener
+from holdall.operations.truncated import find_truncation
 from holdall.source import Openable, Source
-from holdall.tensor import Tensor
+from holdall.source.ledger import Ledger
 
 __all__ = ["Sample", "changes", "exercise", "probe", "truncations"]
 
 T = TypeVar("T")
 
-_EXPLAINED = 2  # records of a table that are taken apart
-_CLOSELY = 64  # tensors of a model that are also read in pieces and in part, if they are small
-_SMALL = 1 << 12
+_EXPLAINED = 2  # records of a table to expand
+_ITEMS = 50  # parts of a document to open
+_CLOSELY = 64  # tensors of a model to read in pieces and in part too, if they are small
+_SMALL = 1 << 12  # bytes
 _PIECE = 64
 _MAIN = ""  # the one file of a format that is not a folder
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The bytes of one small file, or of all files of a folder by relative name.
+    """One small file, or all files of a folder by relative name.
 
-    ``frame`` is, for each file, where its headers and tables are: the bytes worth damaging one by one.
+    ``frame`` has, for each file, the offsets of headers and tables: the bytes worth damaging one by one.
     """
 
     files: Mapping[str, bytes]
@@ -47,10 +49,10 @@ class Sample:
 
     @classmethod
     def of(cls, path: Path, format: str | None = None) -> Sample:
-        """The file or folder at ``path``."""
+        """Read the file or folder at ``path``."""
         if path.is_dir():
             inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-            files = {str(file.relative_to(path)): file.read_bytes() for file in inside}
+            files = {file.relative_to(path).as_posix(): file.read_bytes() for file in inside}
         else:
             files = {_MAIN: path.read_bytes()}
         with holdall.open(path, format=format) as model:
@@ -59,15 +61,15 @@ class Sample:
 
     @property
     def size(self) -> int:
-        """All files together."""
+        """The bytes of all files together."""
         return sum(map(len, self.files.values()))
 
-    def replaced(self, name: str, data: bytes) -> Sample:
-        """The same with other bytes in one file."""
+    def replace(self, name: str, data: bytes) -> Sample:
+        """Return the sample with other bytes in one file."""
         return Sample({**self.files, name: data}, self.frame)
 
     def openable(self, scratch: Path) -> bytes | Path:
-        """What ``holdall.open`` takes: bytes, or a folder that is made anew at ``scratch``."""
+        """Return what ``holdall.open`` takes: bytes, or a new folder at ``scratch``."""
         if list(self.files) == [_MAIN]:
             return self.files[_MAIN]
         shutil.rmtree(scratch, ignore_errors=True)
@@ -79,7 +81,7 @@ class Sample:
 
 
 def _payload_bytes(model: Model) -> set[int]:
-    """The places of payload bytes, when they are all in the one file that was opened."""
+    """Return the offsets of payload bytes, if they are all in the file that was opened."""
     ledger = model.ledger
     if ledger is None or not model.sources or model.sources[0].is_folder:
         return set()
@@ -89,14 +91,14 @@ def _payload_bytes(model: Model) -> set[int]:
 
 
 def truncations(sample: Sample, cases: int) -> Iterator[tuple[str, Sample]]:
-    """The sample cut at every length, or at ``cases`` of them, the ends always among them."""
+    """Yield the sample cut at every length, or at ``cases`` lengths, the first and the last among them."""
     places = [(name, length) for name, data in sample.files.items() for length in range(len(data))]
     for name, length in _some(places, cases):
-        yield f"{name} cut to {length} bytes", sample.replaced(name, sample.files[name][:length])
+        yield f"{name} cut to {length} bytes", sample.replace(name, sample.files[name][:length])
 
 
 def changes(sample: Sample, cases: int) -> Iterator[tuple[str, Sample]]:
-    """The sample with one byte of its frame changed: each bit flipped, all zero, all one; ``cases`` of them."""
+    """Yield the sample with one byte of its frame changed: each bit flipped, all zero, all one; ``cases`` in all."""
     edits = [
         (name, at, value)
         for name, data in sample.files.items()
@@ -107,30 +109,30 @@ def changes(sample: Sample, cases: int) -> Iterator[tuple[str, Sample]]:
         changed = bytearray(sample.files[name])
         changed[at] = value
         what = f"{name} byte {at:#x}: {sample.files[name][at]:#04x} -> {value:#04x}"
-        yield what, sample.replaced(name, bytes(changed))
+        yield what, sample.replace(name, bytes(changed))
 
 
 def _some(cases: list[T], limit: int) -> list[T]:
     if len(cases) <= limit:
         return cases
-    chosen = random.Random(len(cases)).sample(range(1, len(cases) - 1), limit - 2)
+    chosen = random.Random(len(cases)).sample(range(1, len(cases) - 1), max(limit - 2, 0))
     return [cases[0], *(cases[place] for place in sorted(chosen)), cases[-1]]
 
 
 def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
-    """Do everything that reads to a file that may be damaged; True when it opened and all of it could be read.
+    """Read a file, which may be damaged, in every way; return True if it opened and all of it could be read.
 
     It is opened, listed, read tensor by tensor, whole and in part, explained and verified. FormatError (LimitError is
-    one) and UnsupportedError are answers, anything else is a bug and passes through. Opening and verifying must agree
-    on the structure, but for documents that opening does not read. A source is closed after use, so that one is given
-    as the function that makes it.
+    one) and UnsupportedError are correct answers; any other exception is a bug and passes through. Opening and
+    verifying must agree on the structure, except for documents that opening does not read. A source is closed after
+    use, so pass a function that makes one.
     """
     refused = None
     try:
         model = holdall.open(what() if callable(what) else what, format=format)
     except (FormatError, UnsupportedError) as error:
         whole = opened = False
-        refused = getattr(error, "rule", None)  # a checksum of a document that opening reads, say
+        refused = getattr(error, "rule", None)  # may be of level full: the checksum of a document that opening reads
     else:
         opened = True
         with model:
@@ -139,7 +141,7 @@ def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
         sound = not any(_breaks_structure(f) or f.rule == refused for f in seen.report.findings)
         _explain(seen)
         seen.audit()
-        cut_of(seen)
+        find_truncation(seen)
     defers = seen.format is not None and seen.format.defers_documents
     assert sound == opened or (opened and defers), (
         f"open {'accepts' if opened else 'refuses'} it, verify says {seen.report.findings}"
@@ -149,12 +151,12 @@ def probe(what: Openable | Callable[[], Source], format: str | None) -> bool:
 
 
 def _breaks_structure(finding: Finding) -> bool:
-    return finding.severity == "error" and _levels().get(finding.rule, "structure") == "structure"
+    return finding.severity in ("error", "unread") and _levels().get(finding.rule, "structure") == "structure"
 
 
 @cache
 def _levels() -> dict[str, Level]:
-    """The level of every rule: members of a set may break those of another format."""
+    """Return the level of every rule of all formats: a member of a set may have another format."""
     rules = (rule for name in registry.names() for rule in registry.find(name).rules)
     return {UNOWNED.id: UNOWNED.level, **{rule.id: rule.level for rule in rules}}
 
@@ -164,24 +166,39 @@ def _explain(seen: Examination) -> None:
     members = [] if seen.source.is_folder else [(seen.source, seen.ledger)]
     for source, ledger in (*members, *seen.ledger.members):
         for owner in ledger.owners:
-            for record in islice(records(owner), _EXPLAINED):
+            for record in islice(list_records(owner), _EXPLAINED):
                 repr(record.label)
                 with suppress(FormatError):  # a damaged table may claim bytes beyond the end
                     expand(record, source)
         reached = 0
-        for span in file_map(ledger, source):
+        for span in map_file(ledger, source):
             assert span.start <= reached or span.start >= source.size, f"the map has a hole before {span}"
             reached = max(reached, span.stop)
         assert reached >= source.size, f"the map ends at {reached} of {source.size}"
+    _open_documents(seen)
+
+
+def _open_documents(seen: Examination) -> None:
+    """Open the first documents of every table; each part lies where it says."""
+    opener = Opener(seen, _ITEMS)
+    for owner in () if seen.source.is_folder else seen.ledger.owners:
+        for record in islice(list_records(owner), _EXPLAINED):
+            opened = opener.open(record)
+            for item in opened.items if opened is not None else ():
+                assert item.start <= item.stop, f"{item} ends before it begins"
+                if opened is not None and not opened.outline.packing:
+                    stored = seen.source.read(item.start, len(item.data))
+                    assert stored == item.data, f"{item} is not what the file has there"
+    opener.open_carried()
 
 
 def _read(tensor: Tensor, closely: bool) -> None:
-    """Read at once; and ``closely`` in pieces and in part too, which must come to the same."""
+    """Read a tensor at once; ``closely`` also in pieces and in part, which must give the same."""
     raw = tensor.raw()
     assert len(raw) == tensor.nbytes
     closely &= tensor.nbytes <= _SMALL
     if closely and tensor.payload is not None:
-        pieces = list(tensor.payload.chunks(_PIECE))  # all of them, as collecting must not change any
+        pieces = list(tensor.payload.chunks(_PIECE))  # as a list: a piece that is kept must stay unchanged
         assert b"".join(pieces) == raw, f"{tensor.name!r} differs when read in pieces"
         assert tensor.payload.read() == raw, f"{tensor.name!r} differs when read as a document"
     with suppress(UnsupportedError):
@@ -193,7 +210,7 @@ def _read(tensor: Tensor, closely: bool) -> None:
 
 
 def exercise(model: Model) -> bool:
-    """Ask for everything an open model has; False when a damaged payload was met."""
+    """Ask an open model for everything; return False if something in it was damaged."""
     whole = True
     for number, tensor in enumerate(model.tensors):
         repr(tensor)

@@ -1,4 +1,4 @@
-"""Writes a contract's models in a process of its own: ``python -m holdall.testing.fresh MODULE:CLASS``."""
+"""Writes the models of a contract in a fresh process: ``python -m holdall.testing.fresh MODULE:CLASS``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["digests", "main"]
+__all__ = ["digest_of", "main"]
 
 
-def digests(path: Path) -> str:
-    """One digest of a file, or of all files of a folder with their names."""
+def digest_of(path: Path) -> str:
+    """Return one digest of a file, or of all files of a folder with their names."""
     total = hashlib.sha256()
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     for file in files:
@@ -29,9 +29,9 @@ def main() -> None:
     contract = getattr(import_module(module), name)()
     with tempfile.TemporaryDirectory() as folder, contract.in_registry():
         written = {
-            name: digests(contract.write(Path(folder), name, model)) for name, model in contract.models().items()
+            name: digest_of(contract.write(Path(folder), name, model)) for name, model in contract.models().items()
         }
-    print(json.dumps(written))  # noqa: T201  # to the test that asked
+    print(json.dumps(written))  # noqa: T201  # the test reads it
 
 
 if __name__ == "__main__":

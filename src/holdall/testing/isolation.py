@@ -1,117 +1,71 @@
-"""Running hostile work where it cannot hurt, and measuring what it costs. Linux only, as the measuring is."""
+"""Runs a call in a limited process, and measures what it costs. Exact on Linux; see docs/platforms.md for others."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import resource
-import select
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["Cost", "cost_of", "isolated", "resident_bytes", "sparse_writes"]
+from holdall.base import platform
+
+__all__ = ["Cost", "cost_of", "resident_bytes", "run_isolated", "sparse_writes"]
 
 T = TypeVar("T")
-
-_STATUS = Path("/proc/self/status")
-_FORGET_PEAK = "5"  # written to clear_refs, it makes the peak of resident memory start anew
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call took: seconds of processor time, and by how much resident memory grew at its peak."""
+    """The cost of a call: seconds of processor time, and the peak growth of resident memory."""
 
     seconds: float
     peak_bytes: int
 
 
-def isolated(function: Callable[..., T], *arguments: Any, memory: int = 1 << 30, seconds: int = 120) -> T:
-    """Call ``function`` in a forked process that may take ``memory`` more bytes and so many processor seconds.
+def run_isolated(function: Callable[..., T], *arguments: Any, memory: int = 1 << 30, seconds: int = 120) -> T:
+    """Call ``function`` in a forked process that may take ``memory`` more bytes and ``seconds`` of processor time.
 
-    Its result comes back pickled; whatever it raises is an AssertionError here, with the traceback as text. One
-    that waits for ever is ended as well.
+    Its result comes back pickled. What it raises becomes an AssertionError here, with the traceback as text. A process
+    that hangs is killed. On Windows, which does not fork, the call runs in this process and without limits.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _run_and_leave(writing, function, arguments, memory, seconds)
-    os.close(writing)
-    data = _all_from(reading, child, 3 * seconds)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        raise AssertionError(f"the process was ended by {signal.Signals(os.WTERMSIG(status)).name}")
-    fine, result = pickle.loads(data)
+
+    def answer() -> bytes:
+        try:
+            return pickle.dumps((True, function(*arguments)))
+        except BaseException:
+            return pickle.dumps((False, traceback.format_exc()))
+
+    try:
+        fine, result = pickle.loads(platform.run_limited(answer, memory, seconds))
+    except ChildProcessError as error:
+        raise AssertionError(str(error)) from None
     if not fine:
         raise AssertionError(result)
     value: T = result
     return value
 
 
-def _all_from(reading: int, child: int, seconds: float) -> bytes:
-    """What the child says until it ends, or is ended because it says nothing for so long."""
-    parts: list[bytes] = []
-    try:
-        while select.select([reading], [], [], seconds)[0]:
-            part = os.read(reading, 1 << 20)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-        os.kill(child, signal.SIGALRM)
-        return b""
-    finally:
-        os.close(reading)
-
-
-def _run_and_leave(
-    writing: int, function: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: int
-) -> None:
-    """The life of the child; it never returns, so that nothing of the parent runs twice."""
-    try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler of the parent's would keep it from being ended
-        cap = _status("VmSize") + memory
-        resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
-        used = int(time.process_time())
-        resource.setrlimit(resource.RLIMIT_CPU, (used + seconds, used + seconds + 5))
-        answer = (True, function(*arguments))
-    except BaseException:
-        answer = (False, traceback.format_exc())
-    try:
-        with open(writing, "wb") as pipe:
-            pipe.write(pickle.dumps(answer))
-    finally:
-        os._exit(0)
-
-
 def resident_bytes() -> int:
     """Resident memory of this process now."""
-    return _status("VmRSS")
+    return platform.resident_memory()
 
 
 def cost_of(function: Callable[[], object]) -> Cost:
-    """What ``function()`` takes. The peak is exact in a process of its own: call it through :func:`isolated`."""
+    """What ``function()`` takes. The peak is exact in a process of its own: call it through :func:`run_isolated`."""
     with suppress(OSError):  # without it the peak includes what came before: never less than the truth
-        Path("/proc/self/clear_refs").write_text(_FORGET_PEAK)
+        platform.reset_peak_memory()
     before, began = resident_bytes(), time.process_time()
     function()
-    return Cost(time.process_time() - began, max(0, _status("VmHWM") - before))
-
-
-def _status(field: str) -> int:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"{_STATUS} has no {field}")
+    return Cost(time.process_time() - began, max(0, platform.peak_memory() - before))
 
 
 @contextmanager
 def sparse_writes() -> Iterator[None]:
-    """Inside, sinks leave holes where zeros would be, so that a file of a gigabyte costs nothing."""
+    """Make sinks leave holes instead of zeros, so that a file of a gigabyte takes no space."""
     from holdall.sink.output import Output
 
     plain = Output.write

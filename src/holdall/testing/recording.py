@@ -1,4 +1,4 @@
-"""A source that remembers what was read from it."""
+"""A source that records the reads from it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["RecordingSource"]
 
 
 class RecordingSource(Source):
-    """Passes everything on to another source; ``reads`` lists (offset, size) of each read, members included.
+    """Forwards to another source; ``reads`` lists (offset, size) of each read, members included.
 
-    It offers no map, so that whatever is looked at has to be read.
+    It offers no map, so that all access is by reads.
     """
 
     def __init__(self, source: Source, reads: list[tuple[int, int]] | None = None) -> None:
@@ -26,7 +26,7 @@ class RecordingSource(Source):
 
     @property
     def bytes_read(self) -> int:
-        """All reads together."""
+        """The bytes of all reads together."""
         return sum(size for _, size in self.reads)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:

@@ -1,4 +1,4 @@
-"""A format in the registry for the length of a test, without being installed."""
+"""Registers a format for the length of a test, without installing it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 
-from holdall import registry
-from holdall.format import Format
+from holdall.format import registry
+from holdall.format.base import Format
 
-__all__ = ["registered"]
+__all__ = ["register"]
 
 
 @contextmanager
-def registered(locator: str) -> Iterator[Format]:
+def register(locator: str) -> Iterator[Format]:
     """Register the format at ``locator`` ("package.module:ATTRIBUTE") as an installed plug-in would be."""
     module, _, attribute = locator.partition(":")
     format: Format = EntryPoint("", locator, registry.GROUP).load()

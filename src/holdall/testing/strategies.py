@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from holdall.dtypes import DTYPES, DType
-from holdall.format import Format
-from holdall.metadata import Entry, Metadata
-from holdall.model import Model
-from holdall.payload import Held
-from holdall.tensor import Tensor
+from holdall.format.base import Format
+from holdall.model.dtypes import DTYPES, DType
+from holdall.model.metadata import Entry, Metadata
+from holdall.model.model import Model
+from holdall.model.payload import InMemory
+from holdall.model.tensor import Tensor
 
 __all__ = ["basic_indices", "dtypes", "metadata", "models", "names", "shapes", "tensors"]
 
@@ -33,19 +33,19 @@ _VALUES: st.SearchStrategy[Any] = st.one_of(
 
 
 def names(format: Format) -> st.SearchStrategy[str]:
-    """Tensor names that the format takes: plain dotted ones, and any text that it does not refuse."""
+    """Draw tensor names that the format takes: dotted ones, and any text that it does not refuse."""
     plain = st.from_regex(r"[a-z][a-z0-9_]{0,8}(\.[a-z0-9_]{1,8}){0,3}", fullmatch=True)
     anything = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
     return st.one_of(plain, anything).filter(lambda name: format.holds.refuses_name(name) is None)
 
 
 def dtypes(format: Format) -> st.SearchStrategy[DType]:
-    """The dtypes that the format holds; encodings are left to its own tests."""
+    """Draw dtypes that the format holds; encodings are left to its own tests."""
     return st.sampled_from([DTYPES[name] for name in DTYPES if name in format.holds.dtypes])
 
 
 def shapes(format: Format, max_side: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
-    """Small shapes of every rank that the format holds, up to six."""
+    """Draw small shapes of every rank that the format holds, up to six."""
     holds = format.holds
     most = 6 if holds.max_rank is None else min(6, holds.max_rank)
     side = st.integers(0 if holds.zero_size else 1, max_side)
@@ -54,7 +54,7 @@ def shapes(format: Format, max_side: int = 5) -> st.SearchStrategy[tuple[int, ..
 
 @st.composite
 def tensors(draw: st.DrawFn, format: Format) -> Tensor:
-    """A tensor of random bits; the values of bool, ternary and sign types are legal ones."""
+    """Draw a tensor of random bits; the values of bool, ternary and sign types are legal."""
     dtype, shape = draw(dtypes(format)), draw(shapes(format))
     name = draw(names(format))
     if format.holds.declared and draw(st.integers(0, 9)) == 0:
@@ -70,11 +70,11 @@ def tensors(draw: st.DrawFn, format: Format) -> Tensor:
     data = bytearray(draw(st.binary(min_size=size, max_size=size)))
     if unused := size * 8 - count * dtype.bits:
         data[-1] &= 0xFF >> unused
-    return Tensor(name, dtype, shape, Held(bytes(data)))
+    return Tensor(name, dtype, shape, InMemory(bytes(data)))
 
 
 def metadata(format: Format, max_size: int = 4) -> st.SearchStrategy[Metadata]:
-    """Entries that the format does not refuse; none where it has no place for metadata."""
+    """Draw metadata that the format does not refuse."""
     if not format.holds.metadata:
         return st.just(Metadata())
     keys = st.from_regex(r"[a-z][a-z0-9_.]{0,12}", fullmatch=True)
@@ -85,14 +85,14 @@ def metadata(format: Format, max_size: int = 4) -> st.SearchStrategy[Metadata]:
 
 @st.composite
 def models(draw: st.DrawFn, format: Format, max_tensors: int = 5) -> Model:
-    """A model that the format says it can hold."""
+    """Draw a model that the format says it can hold."""
     chosen = draw(st.lists(tensors(format), max_size=max_tensors, unique_by=lambda tensor: tensor.name))
     return Model(chosen, metadata=draw(metadata(format)))
 
 
 @st.composite
 def basic_indices(draw: st.DrawFn, shape: Sequence[int]) -> tuple[Any, ...]:
-    """An index of integers, slices (any step) and at most one ``...`` that suits ``shape``."""
+    """Draw an index of integers, slices (any step) and at most one ``...`` that suits ``shape``."""
     axes: list[Any] = []
     for size in shape:
         if size and draw(st.booleans()):

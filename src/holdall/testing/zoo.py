@@ -1,4 +1,4 @@
-"""Small models, each with one trait that formats get wrong."""
+"""Small models, each with one trait that is easy to get wrong."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdall.dtypes import DTYPES, FINITE, DType, named
-from holdall.model import Model
-from holdall.payload import Held
-from holdall.tensor import Tensor
+from holdall.model.dtypes import DTYPES, FINITE, DType, find_dtype
+from holdall.model.model import Model
+from holdall.model.payload import InMemory
+from holdall.model.tensor import Tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ZOO", "sample_values"]
+__all__ = ["AWKWARD_NAMES", "AWKWARD_VALUES", "ZOO", "sample_values"]
 
 _SPECIAL = (0.0, -0.0, 1.0, -1.5, 0.1, 1e-45, -6e-8, 65504.0, 3.4e38, np.inf, -np.inf, np.nan)
 
 
 def sample_values(dtype: str | DType, shape: Sequence[int], seed: int = 0) -> NDArray[Any]:
-    """Values of a dtype, the same for the same seed: every sign, the ends of the range, and the specials of floats.
+    """Return values of a dtype, the same for the same seed: both signs, the ends of the range, special floats.
 
     >>> sample_values("t1", (4,)).tolist()
     [1, 1, 1, -1]
     """
-    kind = named(dtype)
+    kind = find_dtype(dtype)
     random = np.random.Generator(np.random.PCG64(seed))
     count = prod(shape)
     flat: NDArray[Any]
@@ -71,8 +71,10 @@ def _zero_size() -> Model:
 
 
 def _declared() -> Model:
-    declared = [Tensor(f"declared.{name}", named(name), (4, 6), None) for name in ("f32", "i4", "u8")]
-    return Model([declared[0], _of("f32", (2, 2), "stored"), *declared[1:], Tensor("scalar", named("f32"), (), None)])
+    declared = [Tensor(f"declared.{name}", find_dtype(name), (4, 6), None) for name in ("f32", "i4", "u8")]
+    return Model(
+        [declared[0], _of("f32", (2, 2), "stored"), *declared[1:], Tensor("scalar", find_dtype("f32"), (), None)]
+    )
 
 
 def _many() -> Model:
@@ -109,9 +111,9 @@ def _long_names() -> Model:
 
 
 def _aliases() -> Model:
-    payload = Held(sample_values("f32", (4, 4)).tobytes())
+    payload = InMemory(sample_values("f32", (4, 4)).tobytes())
     names = ("embed.weight", "head.weight", "head.copy")
-    return Model([Tensor(name, named("f32"), (4, 4), payload) for name in names])
+    return Model([Tensor(name, find_dtype("f32"), (4, 4), payload) for name in names])
 
 
 def _ranks() -> Model:
@@ -155,4 +157,40 @@ ZOO: Mapping[str, Callable[[], Model]] = {
     "ranks": _ranks,
     "metadata": _metadata,
     "assets": _assets,
+}
+
+
+def _nest(levels: int, wrap: Callable[[Any], Any]) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+# Names and values that many formats cannot hold: a writer refuses them with ContentError, or they come back.
+AWKWARD_NAMES: Mapping[str, str] = {
+    "empty": "",
+    "half of a surrogate pair": "half \ud800",
+    "of 70,000 letters": "n" * 70_000,
+    "with a NUL": "a\0b",
+    "dotted and slashed": "./a//b/..",
+}
+
+AWKWARD_VALUES: Mapping[str, Callable[[], Any]] = {
+    "half of a surrogate pair": lambda: "half \ud800",
+    "half of a surrogate pair in a list": lambda: ["half \ud800"],
+    "half of a surrogate pair as a key": lambda: {"half \ud800": 1},
+    "a list 200 levels deep": lambda: _nest(200, lambda value: [value]),
+    "a mapping 200 levels deep": lambda: _nest(200, lambda value: {"a": value}),
+    "a list 5000 levels deep": lambda: _nest(5000, lambda value: [value]),
+    "an integer of 71 bits": lambda: 1 << 70,
+    "an integer of 5001 digits": lambda: 10**5000,
+    "a float that is no number": lambda: float("nan"),
+    "an infinite float in a list": lambda: [float("-inf")],
+    "a mapping with a number as a key": lambda: {1: "one"},
+    "an empty list": list,
+    "a list of mixed items": lambda: [1, "a", None, 0.5],
+    "text of 70,000 letters": lambda: "n" * 70_000,
+    "bytes": lambda: b"\xff\0",
+    "an object": object,
 }

@@ -1,27 +1,39 @@
-"""Changes to tensors on their way from one file to another: choosing, renaming, casting, transposing."""
+"""The changes that a conversion makes to tensors: choose, rename, cast, transpose, dequantize."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from holdall.casts import cast, dequantized, transposed
-from holdall.dtypes import DTYPES, DType, named
+import numpy as np
+
+from holdall.base.linear_regex import compile_regex
+from holdall.base.text import plural
 from holdall.errors import UnsupportedError
-from holdall.tensor import Tensor
+from holdall.model.cast_table import CastTable
+from holdall.model.casts import dequantize, transpose
+from holdall.model.dtypes import DTYPES, DType, find_dtype
+from holdall.model.forms import Form
+from holdall.model.table import ListTable, TensorTable
+from holdall.model.tensor import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Changes", "parse_cast", "parse_rename"]
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to do to each tensor; the empty one changes nothing.
+    """The changes to make to each tensor; the defaults make none.
 
-    Patterns are shell globs over names as they are in the source. ``cast`` pairs a pattern with a dtype, the
-    first match counts; the empty pattern means every tensor of floats. ``rename`` is a list of (regular expression,
-    replacement, how often), applied in order.
+    Patterns are shell globs over the names in the source. ``cast`` pairs a pattern with a dtype, and the first match
+    counts; the empty pattern means every tensor of floats. ``rename`` has (regular expression, replacement, count),
+    applied in order; a count of 0 replaces every match.
     """
 
     include: Sequence[str] = ()
@@ -33,7 +45,7 @@ class Changes:
     dequantize: Sequence[str] = ()
 
     def options(self) -> list[str]:
-        """The options of the command line that are in use."""
+        """The options in use, as the command line calls them."""
         given = {
             "--include": self.include,
             "--exclude": self.exclude,
@@ -44,6 +56,11 @@ class Changes:
         }
         return [name for name, value in given.items() if value]
 
+    @property
+    def changes_values(self) -> bool:
+        """Whether any change makes new values, beyond choosing and renaming tensors."""
+        return bool(self.cast or self.transpose or self.dequantize)
+
     def chooses(self, name: str) -> bool:
         """Whether the tensor called ``name`` is wanted."""
         if self.include and not any(fnmatchcase(name, pattern) for pattern in self.include):
@@ -51,52 +68,89 @@ class Changes:
         return not any(fnmatchcase(name, pattern) for pattern in self.exclude)
 
     def new_name(self, name: str) -> str:
-        """What the tensor called ``name`` is called afterwards."""
+        """The new name of the tensor called ``name``."""
         renamed = self.names.get(name, name)
         for pattern, replacement, often in self.rename:
-            renamed = re.sub(pattern, replacement, renamed, count=often)
+            renamed = compile_regex(pattern).replace(renamed, replacement, often)
         return renamed
 
     def transposes(self, name: str) -> bool:
         """Whether the axes of the tensor called ``name`` are to be reversed."""
-        return any(fnmatchcase(name, pattern) for pattern in self.transpose)
+        return bool(self.transpose) and any(fnmatchcase(name, pattern) for pattern in self.transpose)
 
     def dequantizes(self, name: str) -> bool:
         """Whether the tensor called ``name`` is to become plain numbers."""
-        return any(fnmatchcase(name, pattern) for pattern in self.dequantize)
+        return bool(self.dequantize) and any(fnmatchcase(name, pattern) for pattern in self.dequantize)
 
-    def idle(self, names: Sequence[str], chosen: Sequence[str]) -> list[str]:
-        """The patterns and rules that no tensor answers to, of all or of the chosen: most likely a slip of the pen."""
+    def find_unmatched(self, names: Sequence[str], chosen: Sequence[str]) -> list[str]:
+        """Find the patterns and rules that match none of ``names``, or none of the ``chosen``: probably misspelt."""
         globs = [
             *(("include", pattern, names) for pattern in self.include),
             *(("exclude", pattern, names) for pattern in self.exclude),
             *(("cast", pattern, chosen) for pattern, _ in self.cast if pattern),
             *(("transpose", pattern, chosen) for pattern in self.transpose),
         ]
-        found = [f"{what} {p!r}" for what, p, among in globs if not any(fnmatchcase(name, p) for name in among)]
-        known = set(chosen)
-        found += [f"rename {old!r}" for old in self.names if old not in known]
+        found = [f"{what} {p!r}" for what, p, given in globs if not any(fnmatchcase(name, p) for name in given)]
+        among = set(chosen)
+        found += [f"rename {old!r}" for old in self.names if old not in among]
         for pattern, _, _ in self.rename:
-            if not any(re.search(pattern, name) for name in chosen):
+            if not any(compile_regex(pattern).search(name) for name in chosen):
                 found.append(f"rename {pattern!r}")
         return found
 
+    def find_uncast(self, table: TensorTable) -> list[str]:
+        """Say that a dtype without a pattern left tensors as they are, if that was probably not meant.
+
+        It is meant that f16 leaves integers; i16 was probably meant for them, and so was a cast of nothing.
+        """
+        bare = next((number for number, rule in enumerate(self.cast) if not rule[0]), None)
+        if bare is None:
+            return []
+        dtype, table = self.cast[bare][1], self._decode(table)
+        rules, is_other = self._find_casts(table), table.forms().column(lambda form: str(form.dtype) != dtype, np.bool_)
+        left = ((rules < 0) & is_other).nonzero()[0].tolist()
+        if not left or (bare in rules and DTYPES[dtype].kind == "float"):
+            return []
+        first = table.tensor(left[0])
+        others = f"not {plural(len(left), 'other')}, {first.name!r} {first.dtype} first"
+        return [f"cast {dtype} reaches tensors of floats, {others}; --cast 'GLOB={dtype}' casts those it names"]
+
+    def _decode(self, table: TensorTable) -> TensorTable:
+        if not self.dequantize:
+            return table
+        return ListTable([dequantize(tensor) if self.dequantizes(tensor.name) else tensor for tensor in table])
+
+    def _find_casts(self, table: TensorTable) -> NDArray[np.intp]:
+        """Find the number of the rule for each tensor, -1 for none. They are dequantized where that was asked for."""
+        found = np.full(len(table), -1, np.intp)
+        for number in reversed(range(len(self.cast))):  # so that the first rule is written last
+            pattern = self.cast[number][0]
+            names = (fnmatchcase(name, pattern) for name in table.names)
+            matches = np.fromiter(names, np.bool_, len(table)) if pattern else table.forms().column(_is_float, np.bool_)
+            found[matches] = number
+        return found
+
+    def change_values(
+        self, table: TensorTable, on_warning: Callable[[str], None] = lambda text: None
+    ) -> TensorTable:  # fmt: skip
+        """Return the tensors with new values, under their old names.
+
+        Reading a tensor computes its bytes; ``on_warning`` then receives overflow messages.
+        """
+        table = self._decode(table)
+        if self.transpose:
+            table = ListTable([transpose(tensor) if self.transposes(tensor.name) else tensor for tensor in table])
+        if not self.cast:
+            return table
+        return CastTable(table, [find_dtype(dtype) for _, dtype in self.cast], self._find_casts(table), on_warning)
+
     def apply(self, tensor: Tensor, on_warning: Callable[[str], None] = lambda text: None) -> Tensor:
-        """The tensor as asked for, with its bytes still to be made; ``on_warning`` receives overflow messages."""
-        name = tensor.name
-        if self.dequantizes(name) and not isinstance(tensor.dtype, DType):
-            tensor = dequantized(tensor)
-        if self.transposes(name):
-            tensor = transposed(tensor)
-        for pattern, dtype in self.cast:
-            if fnmatchcase(name, pattern) if pattern else _is_float(tensor):
-                tensor = cast(tensor, named(dtype), on_warning)
-                break
-        return tensor.replace(name=self.new_name(name))
+        """Return the changed tensor; see :meth:`change_values`."""
+        return self.change_values(ListTable([tensor]), on_warning)[0].replace(name=self.new_name(tensor.name))
 
 
-def _is_float(tensor: Tensor) -> bool:
-    return isinstance(tensor.dtype, DType) and tensor.dtype.kind == "float"
+def _is_float(form: Form) -> bool:
+    return isinstance(form.dtype, DType) and form.dtype.kind == "float"
 
 
 def parse_cast(rules: str | Iterable[str] | Mapping[str, str]) -> list[tuple[str, str]]:
@@ -120,7 +174,7 @@ def parse_cast(rules: str | Iterable[str] | Mapping[str, str]) -> list[tuple[str
 def parse_rename(rules: Iterable[str]) -> list[tuple[str, str, int]]:
     """Rename rules written as ``s/old/new/``, as in sed: the first match, or with a ``g`` at the end all of them.
 
-    Any character can stand for the slash.
+    Any character can take the place of the slash.
 
     >>> parse_rename(["s/^model[.]//", "s|/|.|g"])
     [('^model[.]', '', 1), ('/', '.', 0)]
@@ -131,8 +185,13 @@ def parse_rename(rules: Iterable[str]) -> list[tuple[str, str, int]]:
         if len(parts) != 3 or parts[2] not in ("", "g") or not parts[0]:
             raise UnsupportedError(f"a rename rule looks like s/old/new/, not {rule!r}")
         try:
-            re.sub(parts[0], parts[1], "")  # also reads the replacement, whose groups may not exist
+            compile_regex(parts[0])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                re.sub(parts[0], parts[1], "")  # finds groups of the replacement that do not exist
         except (re.error, IndexError) as error:
             raise UnsupportedError(f"the rename rule {rule!r} is no regular expression: {error}") from None
+        except UnsupportedError as error:
+            raise UnsupportedError(f"the rename rule {rule!r}: {error}") from None
         pairs.append((parts[0], parts[1], 0 if parts[2] else 1))
     return pairs

@@ -1,7 +1,7 @@
-"""From any container into any other, streamed: the file that a native tool of the target would write.
+"""Converts any container into any other, streamed: the result is what a native tool of the target would write.
 
 A tensor that the target cannot hold stops the conversion. Metadata and assets without a place are left out and
-reported. What was written is read back before it takes its name, so that the report says what is there.
+reported. The new file is read back before it replaces the target, so that the report describes what was written.
 """
 
 from __future__ import annotations
@@ -14,28 +14,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdall import registry
-from holdall.api import open_model
-from holdall.inflated import Inflated
-from holdall.limits import DEFAULT_LIMITS, Limits
-from holdall.model import Model
+from holdall.base import platform
+from holdall.base.parallel import use_threads
+from holdall.base.progress import Progress
+from holdall.errors import UnsupportedError
+from holdall.format import registry
+from holdall.format.proof import Prover, Stated, proofs_for, proofs_of
+from holdall.format.sharding import parse_size
+from holdall.format.zip.inflate import InflatedPayload
+from holdall.limits import DEFAULT_LIMITS, Limits, choose_limits
+from holdall.model.model import Model
+from holdall.model.payload import Payload
 from holdall.operations.convert.changes import Changes, parse_cast, parse_rename
-from holdall.operations.convert.job import Job, Wishes
+from holdall.operations.convert.job import Job
+from holdall.operations.convert.options import ConvertOptions
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
-from holdall.operations.convert.report import ConversionReport
-from holdall.operations.convert.written import size_of, size_planned, write
-from holdall.payload import Payload
-from holdall.plan import FolderPlan, Plan, Results, Stream
-from holdall.proof import Proof, Proving, proofs_for, proofs_of
-from holdall.sharding import parse_size
-from holdall.sink import Progress
+from holdall.operations.convert.report import ConversionReport, list_lost
+from holdall.operations.convert.write_plan import free_pieces, measure_size, plans_of, predict_size, write_plan
+from holdall.operations.open_save import open_model
+from holdall.sink.plan import FolderPlan, Plan, Results
 
 if TYPE_CHECKING:
+    from holdall.format.base import Format
+    from holdall.quant.plan import Quantization, QuantPlan
+    from holdall.recipes import Recipe
     from holdall.source import Openable
 
 __all__ = ["convert"]
-
-_NAMED = 10  # files that are left behind, by name
 
 
 def convert(
@@ -50,12 +55,13 @@ def convert(
     cast: str | Iterable[str] | Mapping[str, str] | None = None,
     transpose: Sequence[str] = (),
     dequantize: bool | Sequence[str] = False,
-    quantize: str | Callable[[Model], Model] | None = None,
+    quantize: str | Quantization | None = None,
     dedup: bool = False,
     split: int | str | None = None,
     metadata: Mapping[str, Any] | None = None,
     carry: bool = False,
     shorten_names: bool = False,
+    recipe: str | Recipe = "auto",
     strict: bool = False,
     force: bool = False,
     clobber: bool = True,
@@ -64,40 +70,48 @@ def convert(
     fsync: bool = True,
     limits: Limits | None = None,
     allowed: Collection[str] | None = None,
+    allow_opaque: bool = True,
+    follow: str | Collection[str] = (),
     progress: Progress | None = None,
+    on_plan: Callable[[QuantPlan], None] | None = None,
     options: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> ConversionReport:
     """Convert ``src`` (a path, or several to be merged) into ``dst``, streaming.
 
     ``include``/``exclude`` are globs over names; ``rename`` takes ``s/old/new/`` rules and ``names`` exact ones;
-    ``cast`` a dtype or ``PATTERN=dtype`` rules; ``transpose`` and ``dequantize`` patterns; ``quantize`` a method
-    such as ``"k4"``, or a function from model to model; ``dedup`` stores equal tensors once where the target can;
-    ``split`` writes a folder of files with at most so many payload bytes each; ``shorten_names`` shortens names that
-    the target has no room for.
+    ``cast`` a dtype for the tensors of floats, or ``PATTERN=dtype`` rules for any; ``transpose`` and ``dequantize``
+    patterns; ``quantize`` a method such as ``"k4"``, or a :class:`holdall.quant.Quantization`; ``dedup`` stores equal
+    tensors once if the target can; ``split`` writes a folder of files, and is the most payload bytes of each;
+    ``shorten_names`` shortens names that are too long for the target.
+
+    ``recipe`` maps names, tensors and configuration to those of the target's world, so that the model runs there:
+    ``"auto"`` chooses one by content, if the family is known and a recipe leads to the target's format; a name or a
+    file ``.toml`` is that recipe; ``"none"`` moves everything as it is. Other changes come first: their patterns are
+    names of the source.
 
     A tensor that the target cannot hold raises ContentError. Metadata and assets without a place are left out and
-    listed in the report; ``strict`` refuses them. ``carry`` stores the original along, without its tensors, for
-    :func:`holdall.restore`. The stated hashes of what is read are compared unless ``check`` is False.
+    listed in the report; ``strict`` refuses them. ``carry`` also stores the original, without its tensors, for
+    :func:`holdall.restore`. The hashes that the sources state are checked unless ``check`` is False.
 
-    A source may be its own target; where something is lost by that, such as the bits that a cast drops, only with
-    ``force``. ``clobber=False`` refuses to replace a file. ``limits`` and ``allowed`` are for untrusted sources, as in
-    :func:`holdall.open`. ``options`` are the target's writer options, which can also be given by their names.
+    A source may be its own target. If that loses something, such as the bits that a cast drops, it needs ``force``.
+    ``clobber=False`` refuses to replace a file. ``limits``, ``allowed`` and ``allow_opaque`` are for untrusted
+    sources, and ``follow`` for sets whose parts are elsewhere, as in :func:`holdall.open`. ``on_plan`` receives the
+    plan of a quantization before any value is read; if it raises, nothing is written. ``options`` are the target's
+    writer options, which can also be given by their names.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.ones(4, np.float32)})
     >>> holdall.convert("example.oinf", "copy.oinf", cast="bf16").tensors
     1
     """
-    began = time.monotonic()
-    refuse_clobber(dst, clobber)
-    options = {**(options or {}), **more}
-    target = registry.by_suffix(dst) if format is None else registry.find(format)
     if isinstance(quantize, str):
-        from holdall.quant.model import quantize_model
+        from holdall.quant.plan import Quantization
 
-        quantize = partial(quantize_model, method=quantize)
-    wishes = Wishes(
+        quantize = Quantization(quantize)
+    elif quantize is not None and not hasattr(quantize, "policy"):
+        raise UnsupportedError(f"quantize is a method or a holdall.quant.Quantization, not {type(quantize).__name__}")
+    asked = ConvertOptions(
         changes=Changes(
             include=include,
             exclude=exclude,
@@ -109,105 +123,102 @@ def convert(
         ),
         metadata=metadata or {},
         quantize=quantize,
-        options=options,
+        writer={**(options or {}), **more},
         dedup=dedup,
         split=None if split is None else parse_size(split),
         carry=carry,
-        shorten=shorten_names,
+        shorten_names=shorten_names,
+        recipe=recipe,
         strict=strict,
+        force=force,
+        clobber=clobber,
+        check=check,
+        dry_run=dry_run,
+        fsync=fsync,
+        limits=choose_limits(limits, allow_opaque) or DEFAULT_LIMITS,
+        allowed=allowed,
+        follow=follow,
+        progress=progress,
+        on_plan=on_plan,
     )
-    target.settings(options)  # a wrong option is said before any file is opened
-    several: list[Openable] = list(src) if isinstance(src, (list, tuple)) else [src]  # type: ignore[list-item]
+    target = registry.find_by_suffix(dst) if format is None else registry.find(format)
+    sources: list[Openable] = list(src) if isinstance(src, (list, tuple)) else [src]  # type: ignore[list-item]
+    with use_threads(None if quantize is None else quantize.threads):
+        return _convert(sources, dst, target, asked)
+
+
+def _convert(
+    sources: Sequence[Openable], dst: str | os.PathLike[str], target: Format, options: ConvertOptions
+) -> ConversionReport:
+    began = time.monotonic()
+    refuse_clobber(dst, options.clobber)
+    target.settings(options.writer)  # a wrong option raises before any file is opened
     with ExitStack() as stack:
-        models = [stack.enter_context(open_model(item, mmap=False, limits=limits, allowed=allowed)) for item in several]
-        report = ConversionReport(
-            source=[model.sources[0].name for model in models],
-            source_format=[model.format or "" for model in models],
-            target=os.fspath(dst),
-            target_format=target.name,
-        )
-        for model in models:
-            report.changes += [*_left_behind(model), *_misnamed(model)]
-        job = Job(models, target, wishes, report, limits or DEFAULT_LIMITS)
+        opening = partial(open_model, mmap=False, limits=options.limits, allowed=options.allowed, follow=options.follow)
+        models = [stack.enter_context(opening(source)) for source in sources]
+        job = Job(models, target, options)
         plan = job.plan(Path(dst).name)
-        report.size = size_planned(plan)
-        files = [plan] if isinstance(plan, Plan) else plan.files.values()
-        report.changes += dict.fromkeys(note for file in files for note in file.notes)
-        report.replaces = Path(dst).is_file()
-        refuse_in_place(models, dst, [] if force else report.lost)
-        if not dry_run:
-            if check and job.copies:
-                _read_compressed(models[0])
-            proofs = [*job.proofs, *(_proofs(models, plan, copy=job.copies) if check else ())]
-            _write(dst, plan, proofs, job, fsync=fsync, progress=progress, clobber=clobber)
-            report.checked |= check and any(
-                _expands(payload) for model in models for t in model.tensors for payload in t.payloads
-            )
-    report.seconds = time.monotonic() - began
-    return report
+        size, checked, replaces = predict_size(plan), False, platform.full_path(dst).is_file()
+        refuse_in_place(models, dst, [] if options.force else list_lost(job.dropped, job.losses))
+        if not options.dry_run:
+            checked = _write(dst, plan, job)
+            size = measure_size(Path(dst), plan)
+        return job.report(
+            os.fspath(dst),
+            size=size,
+            written=not options.dry_run,
+            checked=checked,
+            replaces=replaces,
+            seconds=time.monotonic() - began,
+        )
 
 
-def _write(
-    dst: str | os.PathLike[str],
-    plan: Plan | FolderPlan,
-    proofs: list[Proof],
-    job: Job,
-    *,
-    fsync: bool,
-    progress: Progress | None,
-    clobber: bool,
-) -> None:
-    """Write ``plan`` while ``proofs`` are checked beside it: what they refuse never takes its name."""
-    with Proving(proofs) as proving:
+def _write(dst: str | os.PathLike[str], plan: Plan | FolderPlan, job: Job) -> bool:
+    """Write ``plan`` while the sources' hashes are checked. Returns True if any was.
+
+    A mismatch raises HashError, and nothing is published.
+    """
+    options, models = job.options, job.models
+    if options.check and job.copies_file:
+        _check_compressed(models[0])
+    proofs = [*job.proofs, *(_collect_proofs(job, plan) if options.check and not job.copies_set else ())]
+    with Prover(proofs) as prover:
 
         def step(done: int, total: int | None) -> None:
-            proving.raise_if_failed()
-            if progress is not None:
-                progress(done, total)
+            prover.raise_failure()
+            if options.progress is not None:
+                options.progress(done, total)
 
         def approve(path: Path, results: Results) -> None:
-            proving.finish()
-            for file in [plan] if isinstance(plan, Plan) else plan.files.values():
-                file.pieces.clear()  # headers and tables of megabytes, which are written by now
+            prover.finish()
+            free_pieces(plan)
             job.approve(path, results)
 
-        write(dst, plan, fsync=fsync, progress=step, approve=approve, clobber=clobber)
-    job.report.size = size_of(Path(dst), plan)
-    job.report.written = True
-    job.report.checked = bool(proofs)
+        write_plan(dst, plan, fsync=options.fsync, progress=step, approve=approve, clobber=options.clobber)
+    if job.copies_set:
+        return True
+    computed = (payload for model in models for payload in model.tensors.computed())
+    return bool(proofs) or (options.check and any(map(_is_inflated, computed)))
 
 
-def _proofs(models: Iterable[Model], plan: Plan | FolderPlan, *, copy: bool) -> list[Proof]:
-    """The hashes that the sources state of what ``plan`` reads."""
-    if copy:
-        return [proof for model in models for proof in proofs_of(model)]
-    files = [plan] if isinstance(plan, Plan) else plan.files.values()
-    payloads = [piece.payload for file in files for piece in file.pieces if isinstance(piece, Stream)]
-    return [proof for model in models for proof in proofs_for(model, payloads)]
+def _collect_proofs(job: Job, plan: Plan | FolderPlan) -> list[Stated]:
+    """Collect the hashes that the sources state for the bytes that ``plan`` reads."""
+    if job.copies_file:
+        return [proof for model in job.models for proof in proofs_of(model)]
+    proofs = []
+    for model in job.models:
+        payloads = (payload for file in plans_of(plan) for _, payload in file.payloads())
+        proofs += proofs_for(model, payloads)
+    return proofs
 
 
-def _read_compressed(model: Model) -> None:
-    """Have compressed tensors of a file that is copied as it is compare their checksums: they do as they expand."""
-    for tensor in model.tensors:
-        for _ in tensor.payload.chunks() if tensor.payload is not None and _expands(tensor.payload) else ():
+def _check_compressed(model: Model) -> None:
+    """Expand the compressed tensors of a file that is copied, since only expanding them checks their checksums."""
+    for payload in model.tensors.computed():
+        for _ in payload.chunks() if _is_inflated(payload) else ():
             pass
 
 
-def _expands(payload: Payload) -> bool:
+def _is_inflated(payload: Payload) -> bool:
     """Whether reading ``payload`` expands a compressed member, which compares its checksum."""
-    return isinstance(payload, Inflated) or any(map(_expands, getattr(payload, "of", ())))
-
-
-def _left_behind(model: Model) -> list[str]:
-    """Files beside the source that are not converted, in words."""
-    names = registry.find(model.format or "").beside(model)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [f"left behind, no part of the model: {', '.join(names[:_NAMED])}{more}"] if names else []
-
-
-def _misnamed(model: Model) -> list[str]:
-    """A note when the suffix of a source says another format than its content."""
-    source = model.sources[0]
-    said = None if source.is_folder else registry.suffix_of(source.name)
-    agree = said in (None, model.format)
-    return [] if agree else [f"{source.name} holds {model.format}, not {said} as its suffix says"]
+    return isinstance(payload, InflatedPayload) or any(map(_is_inflated, getattr(payload, "inputs", ())))

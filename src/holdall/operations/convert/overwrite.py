@@ -1,7 +1,7 @@
-"""Writing over what is being read: safe as such, since the old file stays open until the new one is whole.
+"""Writing over the file that is being read: the old file stays open until the new one is complete.
 
-What is not safe is a result that holds less than its source, whose only copy would be gone, and a file of a set whose
-other files go on pointing into it.
+Two cases are refused: a result that holds less than its source, whose only copy would be gone, and one file of a set,
+since the other files of the set refer to it.
 """
 
 from __future__ import annotations
@@ -9,90 +9,114 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from math import prod
 from pathlib import Path
 
-from holdall import registry
-from holdall.dtypes import UNSIGNED_ZERO, DType, float_info
-from holdall.encodings import Encoding
+from holdall.base import platform
+from holdall.base.text import file_text, list_text
 from holdall.errors import UnsupportedError
-from holdall.model import Model
+from holdall.format import registry
+from holdall.model.dtypes import UNSIGNED_ZERO, DType, float_info
+from holdall.model.encodings import Encoding
+from holdall.model.forms import Form
+from holdall.model.model import Model
+from holdall.model.table import TensorTable
 from holdall.source import Source
-from holdall.tensor import Tensor
 
 _NAMED = 5
 
-__all__ = ["narrowed", "refuse_clobber", "refuse_in_place", "source_at"]
+__all__ = ["find_source", "list_narrowing", "refuse_clobber", "refuse_in_place"]
 
 
 def refuse_clobber(dst: str | os.PathLike[str], clobber: bool) -> None:
-    """FileExistsError when ``dst`` exists and is not to be replaced."""
-    if not clobber and os.path.lexists(dst):
+    """Raise FileExistsError if ``dst`` exists and ``clobber`` is False."""
+    if not clobber and os.path.lexists(platform.full_path(dst)):
         raise FileExistsError(errno.EEXIST, "exists already, and is not to be replaced", os.fspath(dst))
 
 
 def refuse_in_place(models: Iterable[Model], dst: str | os.PathLike[str], lost: Sequence[str]) -> None:
-    """UnsupportedError when ``dst`` is a source and something is ``lost`` by writing over it, or is part of a set."""
+    """Raise UnsupportedError if ``dst`` is a source, and is part of a set or would lose what ``lost`` lists."""
     for model in models:
-        source = source_at(dst, model)
-        if source is None:
+        source = find_source(dst, model)
+        main = model.sources[0] if model.sources else None
+        if main is not None and source is None and _is_asset(dst, model, main):
+            raise UnsupportedError(f"{file_text(dst)}: is one of the files of {main.name}, which is being read")
+        if source is None or main is None:
             continue
         if source.is_folder:
-            raise UnsupportedError(f"{os.fspath(dst)}: is the folder that is being read")
-        main = model.sources[0]
+            raise UnsupportedError(f"{file_text(dst)}: is the folder that is being read")
         if source is not main or (model.format is not None and registry.find(model.format).folder):
-            raise UnsupportedError(f"{os.fspath(dst)}: is one of the files of {main.name}, which is being read")
+            raise UnsupportedError(f"{file_text(dst)}: is one of the files of {main.name}, which is being read")
         if lost:
             raise UnsupportedError(
-                f"{os.fspath(dst)}: is the file that is being read, and what it loses would be gone for good: "
+                f"{file_text(dst)}: is the file that is being read, and what it loses would be gone for good: "
                 f"{'; '.join(lost[:5])}. Write to another name, or use --force"
             )
 
 
-def source_at(dst: str | os.PathLike[str], model: Model) -> Source | None:
-    """The source of ``model`` that writing ``dst`` would replace, if there is one."""
-    return next((source for source in model.sources if _is_same(_path(source, model.sources[0]), dst)), None)
+def find_source(dst: str | os.PathLike[str], model: Model) -> Source | None:
+    """Find the source of ``model`` that writing ``dst`` would replace, or None."""
+    return next((source for source in model.sources if _is_same(_locate(source, model.sources[0]), dst)), None)
 
 
-def _path(source: Source, main: Source) -> Path:
-    """Where a source is; one of a set that is yet to be opened is known by its name inside the set."""
+def _is_asset(dst: str | os.PathLike[str], model: Model, main: Source) -> bool:
+    """Whether writing ``dst`` replaces a file beside the weights, such as the configuration, of a folder."""
+    if model.format is None or not registry.find(model.format).folder:
+        return False
+    path = Path(getattr(main, "path", ""))
+    home = path if main.is_folder else path.parent
+    return any(_is_same(home / name, dst) for name in model.assets)
+
+
+def _locate(source: Source, main: Source) -> Path:
+    """Return the path of a source. One that is not open yet has only a name relative to the set's ``main`` file."""
     home = Path(getattr(main, "path", ""))
     return Path(getattr(source, "path", (home if main.is_folder else home.parent) / source.name))
 
 
 def _is_same(path: Path, dst: str | os.PathLike[str]) -> bool:
-    """Whether writing ``dst`` replaces the file at ``path``: also by another spelling, or through a link."""
+    """Whether writing ``dst`` replaces the file at ``path``, also under another spelling or through a link."""
     try:
-        if os.path.realpath(path) == os.path.realpath(dst):
+        path, target = platform.full_path(path), platform.full_path(dst)
+        if os.path.realpath(path) == os.path.realpath(target):
             return True
         # Of several hard links only the one written to gets the new file; the source keeps the old one.
-        return Path(dst).samefile(path) and path.stat().st_nlink == 1
-    except (OSError, ValueError):  # no file: bytes, a URL, nothing there yet
+        return target.samefile(path) and path.stat().st_nlink == 1
+    except (OSError, ValueError):  # bytes, a URL, or no such file yet
         return False
 
 
-def narrowed(tensors: Iterable[tuple[Tensor, Tensor]]) -> list[str]:
-    """What tensors lose, each beside what became of it, by a change of dtype: one for each pair of dtypes.
+def list_narrowing(before: TensorTable, after: TensorTable) -> list[str]:
+    """Describe what the tensors of two tables lose by a change of dtype: one text for each pair of dtypes.
 
-    Casts that are exact lose nothing, and those to and from integers refuse a value rather than changing it.
+    Exact casts lose nothing, and casts to and from integers raise rather than change a value.
     """
     lossy: dict[tuple[str, str], list[str]] = {}
-    for old, new in tensors:
-        if old.count and not _exact(old.dtype, new.dtype):
-            lossy.setdefault((str(old.dtype), str(new.dtype)), []).append(old.name)
-    return [f"{_list(names)} from {old} to {new}" for (old, new), names in lossy.items()]
+    had, has = before.forms(), after.forms()
+    pairs = list(zip(had.codes.tolist(), has.codes.tolist(), strict=True))
+    changes = {pair: _find_loss(had.kinds[pair[0]], has.kinds[pair[1]]) for pair in set(pairs)}
+    for name, pair in zip(before.names, pairs, strict=True):
+        loss = changes[pair]
+        if loss is not None:
+            lossy.setdefault(loss, []).append(name)
+    return [f"{_name_tensors(names)} from {old} to {new}" for (old, new), names in lossy.items()]
 
 
-def _list(names: Sequence[str]) -> str:
+def _find_loss(old: Form, new: Form) -> tuple[str, str] | None:
+    """The dtypes of a change that loses something; None if it does not."""
+    return (str(old.dtype), str(new.dtype)) if prod(old.shape) and not _is_exact(old.dtype, new.dtype) else None
+
+
+def _name_tensors(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"tensor {names[0]!r} goes"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"tensors {', '.join(map(repr, names[:_NAMED]))}{more} go"
+    return f"tensors {list_text([repr(name) for name in names], most=_NAMED)} go"
 
 
-def _exact(old: DType | Encoding, new: DType | Encoding) -> bool:
+def _is_exact(old: DType | Encoding, new: DType | Encoding) -> bool:
     if not isinstance(old, DType) or not isinstance(new, DType):
         return old == new
-    if old == new or not {old.kind, new.kind} <= {"float", "complex"}:  # others refuse what they cannot hold
+    if old == new or not {old.kind, new.kind} <= {"float", "complex"}:  # casts of integers raise rather than lose
         return True
     if new.name in UNSIGNED_ZERO:
         return False

@@ -1,14 +1,21 @@
-"""What a conversion did, or would do: one record for people, scripts and the caller."""
+"""The report of a conversion: what it did, or would do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-__all__ = ["ConversionReport", "Fate", "Loss"]
+from holdall.base.text import file_text, plural
 
-# left out: the target does not hold it; text: stored as text; changed: the target's writer wrote something else.
-# With a skeleton: carried, and what tensors travel as: opaque bytes, under another name, in another shape.
+if TYPE_CHECKING:
+    from holdall.quant.plan import QuantPlan
+    from holdall.recipes import Applied
+
+__all__ = ["ConversionReport", "Fate", "Loss", "list_lost"]
+
+# left out: the target does not hold it; text: stored as text; changed: the target's writer wrote another value.
+# With a skeleton: carried there; tensors may be stored as opaque bytes, under another name or in another shape.
 Fate = Literal["left out", "text", "changed", "carried", "opaque", "renamed", "reshaped"]
 
 _IN_SKELETON = ("carried", "opaque", "renamed", "reshaped")
@@ -16,7 +23,7 @@ _IN_SKELETON = ("carried", "opaque", "renamed", "reshaped")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing that the target does not hold as the source does."""
+    """One part of the source that the target cannot store unchanged."""
 
     part: Literal["tensor", "metadata", "asset", "native"]
     name: str
@@ -27,11 +34,16 @@ class Loss:
         return f"{self.part} {self.name!r}: {self.reason} ({self.fate})"
 
 
-@dataclass(slots=True)
+def list_lost(dropped: Sequence[str], losses: Sequence[Loss]) -> list[str]:
+    """List what neither the target nor a skeleton in it holds of the sources."""
+    return [*dropped, *(str(loss) for loss in losses if loss.fate not in _IN_SKELETON)]
+
+
+@dataclass(frozen=True, slots=True)
 class ConversionReport:
     """What a conversion did, or with ``dry_run`` would do.
 
-    ``losses`` is what the target does not hold as the source does, found by reading what was written; ``dropped`` is
+    ``losses`` lists what the target cannot store unchanged, found by reading the new file; ``dropped`` lists
     what the caller asked to leave out or to narrow. ``restored`` is set by :func:`holdall.restore`: "bytes" is the
     original file again, proven by its hashes; "content" is the original's form around changed values.
     """
@@ -40,18 +52,20 @@ class ConversionReport:
     source_format: list[str]
     target: str
     target_format: str
-    tensors: int = 0
-    nbytes: int = 0
-    size: int | None = None  # of what is written; None in a dry run when only writing can tell
-    losses: list[Loss] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
+    tensors: int
+    nbytes: int
+    size: int | None  # bytes written; None in a dry run if the size is known only after writing
+    losses: list[Loss]
+    dropped: list[str]
+    changes: list[str]
+    quantization: QuantPlan | None = None  # what happens to each tensor, if quantization was asked for
     skeleton_bytes: int = 0
-    carried: str | None = None  # the format of the original that the skeleton is of
+    carried: str | None = None  # the format of the carried original
     restored: Literal["bytes", "content"] | None = None
     written: bool = False
-    checked: bool = False  # the stated hashes of what was read were compared, and agreed
-    replaces: bool = False  # a file that was there before
+    checked: bool = False  # hashes that the sources state were checked
+    recipe: Applied | None = None  # the recipe, and what it did to each tensor
+    replaces: bool = False  # there was a file at the target before
     seconds: float = 0.0
 
     @property
@@ -61,16 +75,11 @@ class ConversionReport:
 
     @property
     def lost(self) -> list[str]:
-        """What the target does not hold of the sources, not even in a skeleton."""
-        return self.dropped + [str(loss) for loss in self.losses if loss.fate not in _IN_SKELETON]
-
-    def add_change(self, text: str) -> None:
-        """Note what was done, once even when the bytes pass twice."""
-        if text not in self.changes:
-            self.changes.append(text)
+        """What neither the target nor a skeleton in it holds of the sources."""
+        return list_lost(self.dropped, self.losses)
 
     def __str__(self) -> str:
         how = {"bytes": ", the original restored byte for byte", "content": ", the original's form around new values"}
-        extra = how.get(self.restored or "", f", {len(self.losses)} things not native" if self.losses else "")
-        count = f"{self.tensors} {'tensor' if self.tensors == 1 else 'tensors'}"
-        return f"{', '.join(self.source)} -> {self.target}: {count}, {self.nbytes} bytes{extra}"
+        extra = how.get(self.restored or "", f", {plural(len(self.losses), 'thing')} not native" if self.losses else "")
+        content = f"{plural(self.tensors, 'tensor')}, {self.nbytes} bytes"
+        return f"{', '.join(map(file_text, self.source))} -> {file_text(self.target)}: {content}{extra}"

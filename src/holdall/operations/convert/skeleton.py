@@ -1,48 +1,54 @@
 """Skeletons: the file that a model came from, without its tensor payloads.
 
-A conversion that is asked to carries the skeleton of its source under the metadata key ``holdall.skeleton``, or, where
-the target is a folder, in a file of that name. :func:`holdall.restore` lays the payloads into it again. The ordinary
-reader opens what comes of it, so that a hostile skeleton meets the ordinary checks.
+A conversion with ``carry=True`` stores the skeleton of its source under the metadata key ``holdall.skeleton``, or in a
+file of that name where the target is a folder. :func:`holdall.restore` puts the payloads back into it. The ordinary
+reader of the format opens the result, so a hostile skeleton meets the ordinary checks.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdall.check import LIMIT, Rule
-from holdall.compression import FrameError, compress, expand
+from holdall.base.check import LIMIT, Rule
+from holdall.binary.compression import FrameError, compress, expand
 from holdall.errors import FormatError, LimitError, UnsupportedError
 from holdall.limits import DEFAULT_LIMITS, Limits
-from holdall.metadata import HASHES, SKELETON, Entry, Metadata
-from holdall.payload import Range
-from holdall.source import Source, contained
+from holdall.model.gather import read_together
+from holdall.model.metadata import HASHES, SKELETON, Entry, Metadata
+from holdall.model.payload import SourceRange
+from holdall.source import Source, split_contained
 
 if TYPE_CHECKING:
-    from holdall.model import Model
-    from holdall.tensor import Tensor
+    from holdall.model.model import Model
+    from holdall.model.table import TensorTable
+    from holdall.model.tensor import Tensor
 
-__all__ = ["BROKEN", "DIGEST", "Bond", "Member", "Skeleton", "cut", "find", "split_entries", "split_text"]
+__all__ = ["BROKEN", "DIGEST", "Bond", "Skeleton", "SkeletonFile", "find_skeleton", "make_skeleton", "split_entries"]
+__all__ += ["StoredForms", "split_text", "unpack_carried"]
 
-MAX_BYTES = 256 << 20  # of the pieces together, before compression
-DIGEST = 32  # bytes of the BLAKE3 of a bond
-_VERSION, _STORED = "2", "2s"  # compressed, or stored where it would shrink to next to nothing
-_DEPTH = 4  # folders in folders of an original
+MAX_BYTES = 256 << 20  # a skeleton keeps at most so many bytes, before compression
+DIGEST = 32  # the size of a BLAKE3
+_VERSION, _STORED = "2", "2s"  # compressed; or not, if the compression ratio would exceed the limit of readers
+_BLOCK = 4096  # ranges that are read together
+_DEPTH = 4  # the most parts that the path of a file in an original has
 
-BROKEN = Rule("core.skeleton", "a carried skeleton is whole")
+BROKEN = Rule("core.skeleton", "a carried skeleton is complete")
 
-Cut = tuple[int, int, int]  # start, size, and the row of the bond whose payload goes there
+Hole = tuple[int, int, int]  # start, size, and the row of the bond whose payload goes there
 
 
 class Bond(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One tensor of the original: what it was, and as what it travels. ``carried`` is empty when it does not.
+    """Links an original tensor to the one that stores its bytes in the target; ``carried_dtype`` is empty if none does.
 
-    The BLAKE3 of its bytes travels beside the skeleton: it is known only after they have been written.
+    The name of the other may be empty as well: some formats have such tensors.
+
+    The BLAKE3 of its bytes is stored beside the skeleton, since it is known only after they have been written.
     """
 
     name: str
@@ -53,46 +59,68 @@ class Bond(msgspec.Struct, frozen=True, array_like=True, gc=False):
     carried_dtype: str
     carried_shape: tuple[int, ...]
 
+    @classmethod
+    def of(cls, name: str, dtype: str, shape: tuple[int, ...], size: int, stored: StoredForms, row: int | None) -> Bond:
+        """The bond of a tensor whose bytes are in ``row`` of what is stored, or not stored."""
+        return cls(name, dtype, shape, size, *(("", "", ()) if row is None else stored[row]))
+
     def fits(self, tensor: Tensor) -> bool:
         """Whether ``tensor`` still has the dtype and the shape in which it was carried."""
         return str(tensor.dtype) == self.carried_dtype and tensor.shape == self.carried_shape
 
     @property
+    def travels(self) -> bool:
+        """Whether a tensor of the target stores the bytes."""
+        return bool(self.carried_dtype)
+
+    @property
     def plain(self) -> bool:
-        """Whether it travels as what it is."""
+        """Whether the stored tensor has the name, dtype and shape of the original."""
         return (self.carried, self.carried_dtype, self.carried_shape) == (self.name, self.dtype, self.shape)
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One file of the original: its name in its folder (empty for a single file), and what is not payload."""
+class StoredForms:
+    """The name, dtype and shape of each tensor of a table, as bonds state them."""
+
+    def __init__(self, table: TensorTable) -> None:
+        self._names = table.names
+        self._codes = table.forms().codes.tolist()
+        self._kinds = [(str(form.dtype), form.shape) for form in table.forms().kinds]
+
+    def __getitem__(self, row: int) -> tuple[str, str, tuple[int, ...]]:
+        return self._names[row], *self._kinds[self._codes[row]]
+
+
+class SkeletonFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One file of the original: its name in the folder (empty for a single file) and the bytes between the payloads."""
 
     name: str
     size: int
-    cuts: tuple[Cut, ...]
+    holes: tuple[Hole, ...]
     kept: bytes
 
 
 class Skeleton(msgspec.Struct, frozen=True, array_like=True):
-    """A whole model without payloads."""
+    """The files of a model without payloads."""
 
     format: str
     bonds: tuple[Bond, ...]
-    members: tuple[Member, ...]
+    files: tuple[SkeletonFile, ...]
     folder: bool
 
     def to_text(self) -> str:
-        """As letters that every free-form place can hold: version, size, BLAKE3, and base64 in its URL alphabet."""
+        """Encode the skeleton as text that any metadata can hold: version, size, BLAKE3, and URL-safe base64."""
         from blake3 import blake3
 
         data = msgspec.msgpack.encode(self)
         packed, version = compress(data, 9), _VERSION
-        if len(data) > _most(len(packed), DEFAULT_LIMITS):  # readers would take it for a bomb
+        if len(data) > _cap_size(len(packed), DEFAULT_LIMITS):  # readers would take it for a bomb
             packed, version = data, _STORED
         return f"{version}.{len(data)}.{blake3(data).hexdigest()}.{_to_letters(packed)}"
 
     @classmethod
     def from_text(cls, text: str, limits: Limits = DEFAULT_LIMITS) -> Skeleton:
-        """The skeleton in ``text``; FormatError for anything else."""
+        """Decode the skeleton in ``text``. Raises FormatError for any other text."""
         from blake3 import blake3
 
         version, _, rest = text.partition(".")
@@ -111,16 +139,17 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
             if isinstance(error, FormatError):
                 raise
             raise FormatError(BROKEN.id, None, f"the carried skeleton cannot be read: {error}") from None
+        skeleton = cls(skeleton.format, _share_values(skeleton.bonds), skeleton.files, skeleton.folder)
         _check_bonds(skeleton.bonds)
-        _check_names([member.name for member in skeleton.members])
-        placed: set[int] = set()  # a bond goes to one place, or a small file would make a huge one
-        for member in skeleton.members:
+        _check_names([member.name for member in skeleton.files])
+        placed: set[int] = set()  # a bond has one place: a small skeleton must not describe a huge file
+        for member in skeleton.files:
             _check_member(member, skeleton.bonds, placed)
         return skeleton
 
-    def tightened(self, limits: Limits) -> Limits:
-        """The limits to read the original with: no table of it is larger than what was kept, compression apart."""
-        room = max(limits.decompression_floor, sum(len(member.kept) for member in self.members))
+    def tighten_limits(self, limits: Limits) -> Limits:
+        """Return limits for reading the original: its tables, unless compressed, lie in the bytes that were kept."""
+        room = max(limits.decompression_floor, sum(len(member.kept) for member in self.files))
         caps = {name: min(getattr(limits, name), room) for name in _TABLES}
         return replace(limits, **caps)
 
@@ -136,74 +165,104 @@ def _from_letters(letters: str) -> bytes:
     return urlsafe_b64decode(letters + "=" * (-len(letters) % 4))
 
 
+def _share_values(bonds: tuple[Bond, ...]) -> tuple[Bond, ...]:
+    """Make the names, dtypes and shapes that are equal the same objects: most of a decoded skeleton are such values."""
+    known: dict[Hashable, Any] = {}
+    share = known.setdefault
+    return tuple(
+        Bond(
+            each.name,
+            share(each.dtype, each.dtype),
+            share(each.shape, each.shape),
+            each.size,
+            each.name if each.carried == each.name else each.carried,
+            share(each.carried_dtype, each.carried_dtype),
+            share(each.carried_shape, each.carried_shape),
+        )
+        for each in bonds
+    )
+
+
 def _check_bonds(bonds: Sequence[Bond]) -> None:
-    """A tensor travels once, and one that does not travel has no bytes."""
+    """Refuse two bonds of one tensor, and bytes of a tensor that is not stored."""
     seen: set[str] = set()
     for bond in bonds:
-        if bond.carried in seen:
+        if bond.travels and bond.carried in seen:
             raise FormatError(BROKEN.id, None, f"the carried skeleton takes two tensors from {bond.carried!r}")
-        if not bond.carried and bond.size:
+        if not bond.travels and bond.size:
             raise FormatError(
                 BROKEN.id, None, f"the carried skeleton has bytes of {bond.name!r}, which does not travel"
             )
-        if bond.carried:
+        if bond.travels:
             seen.add(bond.carried)
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """The files of a folder lie in it, not deep, and none where another needs a folder."""
+    """Refuse names that leave the folder, lie too deep, occur twice, or are also the folder of another file."""
     files = set(names)
     if len(files) < len(names):
         raise FormatError(BROKEN.id, None, "the carried skeleton has a file twice")
     for name in names:
-        parts = contained(name) if name else ()
+        parts = split_contained(name) if name else ()
         above = ["/".join(parts[:count]) for count in range(1, len(parts))]
         if len(parts) > _DEPTH or not files.isdisjoint(above):
             raise FormatError(BROKEN.id, None, f"the carried skeleton has a file out of place: {name[:100]!r}")
 
 
-def _check_member(member: Member, bonds: Sequence[Bond], placed: set[int]) -> None:
-    """Cuts in order, apart, inside the file, each as large as its tensor, and exactly the kept bytes between them."""
+def _check_member(member: SkeletonFile, bonds: Sequence[Bond], placed: set[int]) -> None:
+    """Refuse holes that overlap, leave the file or differ from their tensor in size; the kept bytes fill the rest."""
     at = payload = 0
-    for start, size, row in member.cuts:
+    for start, size, row in member.holes:
         wrong = start < at or size < 0 or not 0 <= row < len(bonds) or size != bonds[row].size
-        if wrong or row in placed or not bonds[row].carried:
-            raise FormatError(BROKEN.id, None, f"the carried skeleton has a cut out of place at {start}")
+        if wrong or row in placed or not bonds[row].travels:
+            raise FormatError(BROKEN.id, None, f"the carried skeleton has a hole out of place at {start}")
         placed.add(row)
         at, payload = start + size, payload + size
     if at > member.size or member.size - payload != len(member.kept):
         raise FormatError(BROKEN.id, None, f"the carried skeleton keeps {len(member.kept)} bytes of {member.size}")
 
 
-def _most(packed: int, limits: Limits) -> int:
-    """Bytes that a skeleton of so many compressed ones may have."""
+def _cap_size(packed: int, limits: Limits) -> int:
+    """Return the most bytes that ``packed`` compressed ones may expand to."""
     return min(limits.decompressed_bytes, max(limits.document_bytes, limits.decompression_ratio * packed))
 
 
 def _inflate(packed: bytes, size: int, limits: Limits) -> bytes:
-    cap = _most(len(packed), limits)
+    cap = _cap_size(len(packed), limits)
     if size > cap:
         raise LimitError(LIMIT.id, None, f"the carried skeleton inflates to {size} bytes, more than {cap}")
     return b"".join(expand([packed], size))
 
 
-# -- where it travels -------------------------------------------------------------------------------------------------
+def unpack_carried(model: Model) -> tuple[int, Iterator[bytes]] | None:
+    """Find the letters of the skeleton in the metadata of ``model``: their number, and the bytes that they stand for.
+
+    The bytes come unpacked, piece by piece, and nothing is made of them. Broken letters raise ValueError.
+    """
+    text = _join(model.metadata, SKELETON)
+    return None if text is None else (len(text), _unpack_pieces(text))
+
+
+def _unpack_pieces(text: str) -> Iterator[bytes]:
+    version, size, _, letters = (*text.split(".", 3), "", "", "")[:4]
+    packed = _from_letters(letters)
+    yield from [packed] if version == _STORED else expand([packed], int(size))
 
 
 def split_text(text: str, longest: int | None) -> list[str]:
-    """``text`` in parts that the target can hold as one value each."""
+    """Return ``text`` in parts that the target can hold as one value each."""
     step = longest or max(1, len(text))
     return [text[at : at + step] for at in range(0, len(text), step)] or [""]
 
 
 def split_entries(key: str, parts: Sequence[str], *, pending: bool = False) -> list[Entry]:
-    """The parts of one text as metadata: the first under ``key``, the others under ``key.1`` and so on."""
+    """Return the parts of one text as metadata: the first under ``key``, the others under ``key.1`` and so on."""
     numbers = ["", *(f".{number}" for number in range(1, len(parts)))]
     return [Entry(key + number, part, pending=pending) for number, part in zip(numbers, parts, strict=True)]
 
 
 def _join(metadata: Metadata, key: str) -> str | None:
-    """The text under ``key``, joined where it was split; None when there is none."""
+    """Return the text under ``key``, joined if it was split; None when there is none."""
     text = metadata.get(key)
     if not isinstance(text, str):
         return None
@@ -213,9 +272,9 @@ def _join(metadata: Metadata, key: str) -> str | None:
     return "".join(parts)
 
 
-def find(model: Model, limits: Limits = DEFAULT_LIMITS) -> tuple[Skeleton, bytes] | None:
-    """The skeleton that ``model`` carries and the hashes of its bonds, one after the other; None without one."""
-    texts = _texts(model, limits)
+def find_skeleton(model: Model, limits: Limits = DEFAULT_LIMITS) -> tuple[Skeleton, bytes] | None:
+    """Find the skeleton that ``model`` carries and the hashes of its bonds, joined; None when it carries none."""
+    texts = _read_texts(model, limits)
     if texts is None:
         return None
     skeleton = Skeleton.from_text(texts[0], limits)
@@ -229,8 +288,8 @@ def find(model: Model, limits: Limits = DEFAULT_LIMITS) -> tuple[Skeleton, bytes
     return skeleton, hashes
 
 
-def _texts(model: Model, limits: Limits) -> tuple[str, str] | None:
-    """The texts of the skeleton and of its hashes, from the metadata or from a file of the folder."""
+def _read_texts(model: Model, limits: Limits) -> tuple[str, str] | None:
+    """Read the texts of the skeleton and of its hashes, from the metadata or a file in the folder; None if absent."""
     text = _join(model.metadata, SKELETON)
     if text is not None:
         return text, _join(model.metadata, HASHES) or ""
@@ -248,70 +307,69 @@ def _texts(model: Model, limits: Limits) -> tuple[str, str] | None:
     return text, hashes
 
 
-# -- making one -------------------------------------------------------------------------------------------------------
-
-
-def cut(model: Model, form_of: Callable[[str], Tensor | None]) -> Skeleton:
-    """The skeleton of an opened model. ``form_of(name)`` is the form in which a tensor travels, or None."""
+def make_skeleton(model: Model, stored: TensorTable, rows: Mapping[str, int]) -> Skeleton:
+    """Make the skeleton of an opened model. ``rows`` has the row in ``stored`` of each tensor whose bytes are there."""
+    table = model.tensors
+    own, other = StoredForms(table), StoredForms(stored)
     bonds: list[Bond] = []
-    ranges: dict[int, list[Cut]] = {}
-    for row, tensor in enumerate(model.tensors):
-        form = form_of(tensor.name)
-        carried = ("", "", ()) if form is None else (form.name, str(form.dtype), form.shape)
-        bonds.append(Bond(tensor.name, str(tensor.dtype), tensor.shape, tensor.nbytes, *carried))
-        if isinstance(tensor.payload, Range) and tensor.payload.size and form is not None:
-            span = (tensor.payload.offset, tensor.payload.size, row)
-            ranges.setdefault(id(tensor.payload.source), []).append(span)
+    for row, size in enumerate(table.forms().sizes().tolist()):
+        name, dtype, shape = own[row]
+        bonds.append(Bond.of(name, dtype, shape, size, other, rows.get(name)))
+    ranges = table.ranges()
+    holes: dict[int, list[Hole]] = {}
+    for row in ((ranges.owners >= 0) & (ranges.sizes > 0)).nonzero()[0].tolist():
+        if bonds[row].travels:
+            source = ranges.sources[ranges.owners[row]]
+            holes.setdefault(id(source), []).append((int(ranges.starts[row]), bonds[row].size, row))
     root = model.sources[0]
     several = root.is_folder or len(model.sources) > 1
-    members: dict[str, Member] = {}
+    files: dict[str, SkeletonFile] = {}
     room = MAX_BYTES
     for source in model.sources:
         name = (source.member or PurePath(source.name).name) if several else ""
-        if source.is_folder or name in members:
+        if source.is_folder or name in files:
             continue
-        members[name] = _cut_source(source, name, _apart(ranges.get(id(source), [])), room)
-        room -= len(members[name].kept)
-    for name in model.assets if root.is_folder else ():  # files of their own, beside those with tensors
+        files[name] = _keep_rest(source, name, _drop_overlaps(holes.get(id(source), [])), room)
+        room -= len(files[name].kept)
+    for name in model.assets if root.is_folder else ():  # each is a file beside those with tensors
         payload = model.assets.payload(name)
-        _has_room(payload.size, room)
-        members.setdefault(name, Member(name, payload.size, (), bytes(payload.view())))
+        _check_room(payload.size, room)
+        files.setdefault(name, SkeletonFile(name, payload.size, (), bytes(payload.view())))
         room -= payload.size
-    return Skeleton(model.format or "", tuple(bonds), tuple(members.values()), several)
+    return Skeleton(model.format or "", tuple(bonds), tuple(files.values()), several)
 
 
-def _apart(cuts: list[Cut]) -> Iterator[Cut]:
-    """Cuts in order; one that overlaps an earlier one (an alias) is left out, since its bytes are cut already."""
+def _drop_overlaps(holes: list[Hole]) -> Iterator[Hole]:
+    """Sort the holes, without those that overlap an earlier one: an alias lies on bytes that are left out already."""
     end = 0
-    for start, size, row in sorted(cuts):
+    for start, size, row in sorted(holes):
         if start >= end:
             yield start, size, row
             end = start + size
 
 
-def _cut_source(source: Source, name: str, cuts: Iterable[Cut], room: int) -> Member:
-    made, kept, at = [], bytearray(), 0
-    cuts = list(cuts)
-    source.prefetch(_between(cuts, source.size))
-    for start, size, row in cuts:
-        _has_room(start - at, room - len(kept))
-        kept += source.read(at, start - at)
-        made.append((start, size, row))
-        at = start + size
-    _has_room(source.size - at, room - len(kept))
-    kept += source.read(at, source.size - at)
-    return Member(name, source.size, tuple(made), bytes(kept))
+def _keep_rest(source: Source, name: str, holes: Iterable[Hole], room: int) -> SkeletonFile:
+    holes = tuple(holes)
+    kept = list(_list_kept_ranges(holes, source.size))
+    _check_room(sum(stop - start for start, stop in kept), room)
+    source.prefetch(kept)
+    data = b"".join(part for block in range(0, len(kept), _BLOCK) for part in read_together(
+        [SourceRange(source, start, stop - start) for start, stop in kept[block : block + _BLOCK]]
+    ))  # fmt: skip
+    return SkeletonFile(name, source.size, holes, data)
 
 
-def _between(cuts: Iterable[Cut], size: int) -> Iterator[tuple[int, int]]:
-    """The ranges that no cut takes."""
+def _list_kept_ranges(holes: Iterable[Hole], size: int) -> Iterator[tuple[int, int]]:
+    """List the ranges between the holes that have bytes."""
     at = 0
-    for start, length, _ in cuts:
-        yield at, start
+    for start, length, _ in holes:
+        if start > at:
+            yield at, start
         at = start + length
-    yield at, size
+    if size > at:
+        yield at, size
 
 
-def _has_room(size: int, room: int) -> None:
+def _check_room(size: int, room: int) -> None:
     if size > room:
         raise UnsupportedError(f"what is not tensor payload takes more than {MAX_BYTES} bytes: too much to carry")

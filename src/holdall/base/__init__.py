@@ -1,0 +1,1 @@
+"""The ground floor: checks, locks, text for people, and the platform."""

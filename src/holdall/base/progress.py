@@ -1,0 +1,10 @@
+"""The type of the callbacks that report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["Progress"]
+
+Progress: TypeAlias = Callable[[int, int | None], None]  # receives how much is done, and the total, None if unknown

@@ -1,0 +1,168 @@
+"""The summary that ``holdall verify --stats`` adds: size variables, metadata, and the values of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdall.base.text import clean, plain, plural, shape_text, value_text
+from holdall.errors import ContentError, FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    from holdall.base.progress import Progress
+    from holdall.model.metadata import Entry
+    from holdall.model.model import Model
+    from holdall.model.tensor import Tensor
+    from holdall.operations.preview import Preview
+    from holdall.operations.stats import TensorStats
+
+__all__ = ["TensorFacts", "format_content", "format_facts", "gather_facts", "summary_to_json"]
+
+_COUNTS = ("count", "nan", "inf", "zeros")
+_FIELDS = ("min", "max", "mean", "median", "std")
+_WIDTH = 200  # letters of a metadata value
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """A tensor with its statistics, or the reason why it has none, and the values at its ends."""
+
+    tensor: Tensor
+    stats: TensorStats | str
+    preview: Preview | None = None
+
+
+def gather_facts(model: Model, on_progress: Progress) -> Iterator[TensorFacts]:
+    """Yield the facts of each tensor, in file order, read in bounded memory."""
+    from holdall.operations.preview import preview_tensor
+    from holdall.operations.stats import model_stats
+
+    for tensor, stats in model_stats(model, progress=on_progress):
+        if not tensor.has_data or isinstance(stats, str):
+            yield TensorFacts(tensor, stats if tensor.has_data else "no data")
+            continue
+        try:
+            yield TensorFacts(tensor, stats, preview_tensor(tensor))
+        except FormatError:
+            raise
+        except (ContentError, UnsupportedError) as error:
+            yield TensorFacts(tensor, str(error))
+
+
+def format_content(model: Model) -> Iterator[str]:
+    """Yield the size variables and the metadata, one a line."""
+    for name, size in model.sizevars.items():
+        yield f"  {_style(name)} := {size}"
+    for entry in model.metadata.entries:
+        kind, value = _describe(entry)
+        yield f"  {_style(entry.key)}{kind and f': {kind}'} = {value}"
+
+
+def format_facts(facts: TensorFacts) -> Iterator[str]:
+    """Yield the lines of one tensor."""
+    tensor, stats = facts.tensor, facts.stats
+    head = f"  {_style(tensor.name)}: {tensor.dtype}{shape_text(tensor.shape)}"
+    if isinstance(stats, str):
+        yield f"{head}: {clean(stats)}"
+    else:
+        special = (("NaN", stats.nan), ("inf", stats.inf), ("zero", stats.zeros))
+        odd = "".join(f", {plural(count, kind)}" for kind, count in special if count)
+        yield f"{head}: {plural(stats.count, 'element')}{odd}, {plural(tensor.nbytes, 'byte')}"
+    if tensor.scaling is not None:
+        yield f"    quant: {_format_scaling(tensor.scaling)}"
+    if facts.preview is not None:
+        yield from (f"    {_format_row(row)}" for row in facts.preview.rows)
+        yield from ["    ..."] if facts.preview.more else []
+    if not isinstance(stats, str):
+        yield from _format_stats(stats)
+
+
+def summary_to_json(model: Model, facts: Iterable[TensorFacts]) -> dict[str, Any]:
+    """The summary for JSON."""
+    return {
+        "sizevars": dict(model.sizevars),
+        "metadata": {key: plain(value) for key, value in model.metadata.items()},
+        "stats": [_facts_to_json(row) for row in facts],
+    }
+
+
+def _facts_to_json(facts: TensorFacts) -> dict[str, Any]:
+    tensor, stats = facts.tensor, facts.stats
+    row: dict[str, Any] = {"name": tensor.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
+    if isinstance(stats, str):
+        return {**row, "skipped": stats}
+    row.update((name, plain(getattr(stats, name))) for name in (*_COUNTS, *_FIELDS))
+    row["histogram"] = [[plain(part.low), plain(part.high), part.count] for part in stats.histogram]
+    rows = () if facts.preview is None else facts.preview.rows
+    row["preview"] = [["..." if value is ... else plain(value) for value in part] for part in rows]
+    return {**row, "nbytes": tensor.nbytes}
+
+
+def _format_stats(stats: TensorStats) -> Iterator[str]:
+    yield "    " + ", ".join(f"{name} {_number(getattr(stats, name))}" for name in _FIELDS)
+    most = max((part.count for part in stats.histogram), default=0)
+    for part in stats.histogram:
+        span = _number(part.low) if part.low == part.high else f"{_number(part.low)} .. {_number(part.high)}"
+        yield f"    {span:>26}  {'█' * max(1, round(30 * part.count / most))} {part.count:,}"
+
+
+def _format_scaling(scaling: Any) -> str:
+    from holdall.format.oinf.quant import QuantParams
+
+    if not isinstance(scaling, QuantParams):  # of a format from a plug-in
+        return value_text(scaling, _WIDTH)
+    axis = "" if scaling.axis is None else f" of axis {scaling.axis}"
+    zeros = "" if scaling.zero_point is None else f", zero_point {_format_values(scaling.zero_point)}"
+    return f"{scaling.scheme}, {scaling.scale_mode}{axis}, scale {_format_values(scaling.scale)}{zeros}"
+
+
+def _describe(entry: Entry) -> tuple[str, str]:
+    """The stored type of a metadata value, as far as the format says it, and its text."""
+    from holdall.format.oinf.values import Bitset
+
+    kind, value = clean(entry.kind), entry.value
+    if isinstance(value, Bitset):
+        return f"{kind}[{value.bits}]", value.data[:4].hex(" ")
+    if hasattr(value, "dtype") and hasattr(value, "reshape"):
+        element = kind.removeprefix("ndarray:") or value.dtype
+        return f"{element}{shape_text(value.shape)}", _format_array(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (bool, int, float, str)) for item in value):
+        return kind, _format_values(value)
+    return kind, _format_value(value)
+
+
+def _format_array(array: Any) -> str:
+    from holdall.operations.preview import preview_array
+
+    preview = preview_array(array)
+    rows = [_format_row(row) for row in preview.rows] + (["..."] if preview.more else [])
+    return rows[0] if array.ndim < 2 and rows else "{ " + ", ".join(rows) + " }"
+
+
+def _format_values(values: Any) -> str:
+    from holdall.operations.preview import preview_list
+
+    return _format_row(preview_list(values))
+
+
+def _format_row(values: Iterable[Any]) -> str:
+    return "{ " + ", ".join("..." if value is ... else _format_value(value) for value in values) + " }"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{clean(value)}"'
+    return _number(value) if isinstance(value, float) else value_text(value, _WIDTH)
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _style(name: str) -> str:
+    return click.style(clean(name), fg="cyan")

@@ -1,0 +1,1 @@
+"""The container formats, one folder each, and what they share."""

@@ -1,0 +1,9 @@
+"""What explain opens of Hugging Face folders: the index."""
+
+from __future__ import annotations
+
+from holdall.format.outline import open_regions, outline_json
+
+__all__ = ["outline"]
+
+outline = open_regions({"json": outline_json})

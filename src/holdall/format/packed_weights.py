@@ -1,0 +1,158 @@
+"""Finds weights that consist of several tensors: codes in one, their scales in others.
+
+To cast, transpose or quantize one of these tensors alone would make the weight wrong. Readers of such checkpoints find
+the parts by their names, and so does this module; the names are those that the libraries of the quantizers write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from holdall.errors import FormatError
+from holdall.format import registry
+from holdall.model.dtypes import DTYPES
+
+if TYPE_CHECKING:
+    from holdall.model.model import Model
+
+__all__ = ["find_packed_weights"]
+
+_INTEGERS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "uint"))
+_SMALL_FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 8)
+_CODES = _INTEGERS | _SMALL_FLOATS
+_NARROW = frozenset(name for name in _CODES if DTYPES[name].bits <= 8)
+_BYTES = frozenset(name for name in _NARROW if DTYPES[name].bits == 8)
+_WORDS = frozenset(("u32",))
+
+_SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """``STEM + ending`` is a part of the weight ``STEM + weight`` if that has one of ``dtypes``, or with None any."""
+
+    ending: str
+    weight: str
+    dtypes: frozenset[str] | None
+    scales: bool = False
+
+
+_PATTERNS = (
+    # FP8 and int8 of DeepSeek, compressed-tensors, FBGEMM, ModelOpt, ComfyUI, EETQ; fused experts have no ".weight".
+    _Pattern("_scale_inv", "", _NARROW, True),
+    _Pattern("_scale", "", _NARROW, True),
+    _Pattern("_scales", "", _NARROW, True),
+    _Pattern("_scale_2", "", _NARROW, True),
+    _Pattern("_global_scale", "", _NARROW, True),
+    _Pattern("_zero_point", "", _NARROW),
+    _Pattern(".scale_weight", ".weight", _NARROW, True),
+    _Pattern(".scale", ".weight", _BYTES, True),
+    # compressed-tensors
+    _Pattern("_scale", "_packed", _CODES, True),
+    _Pattern("_global_scale", "_packed", _CODES, True),
+    _Pattern("_zero_point", "_packed", _CODES),
+    _Pattern("_shape", "_packed", _CODES),
+    _Pattern("_g_idx", "_packed", _CODES),
+    # GPTQ, AWQ
+    _Pattern(".scales", ".qweight", _CODES, True),
+    _Pattern(".qzeros", ".qweight", _CODES),
+    _Pattern(".g_idx", ".qweight", _CODES),
+    # bitsandbytes: 8 bits, then 4, which may be stored in any type
+    _Pattern(".SCB", ".weight", _BYTES, True),
+    _Pattern(".weight_format", ".weight", _BYTES),
+    _Pattern(".absmax", "", None, True),
+    _Pattern(".nested_absmax", "", None, True),
+    _Pattern(".quant_map", "", None),
+    _Pattern(".nested_quant_map", "", None),
+    _Pattern(".quant_state.bitsandbytes__nf4", "", None),
+    _Pattern(".quant_state.bitsandbytes__fp4", "", None),
+    # MLX
+    _Pattern(".scales", ".weight", _WORDS, True),
+    _Pattern(".biases", ".weight", _WORDS),
+    # MXFP4 of gpt-oss
+    _Pattern("_scales", "_blocks", _CODES, True),
+    # torchao, quanto, HQQ, AQLM, ExLlamaV2, ONNX Runtime
+    _Pattern("_scale", "_qdata", _CODES, True),
+    _Pattern("_zero_point", "_qdata", _CODES),
+    _Pattern("._scale", "._data", _CODES, True),
+    _Pattern("._shift", "._data", _CODES),
+    _Pattern(".scale", ".W_q", _CODES, True),
+    _Pattern(".zero", ".W_q", _CODES),
+    _Pattern(".scales", ".codes", _CODES, True),
+    _Pattern(".codebooks", ".codes", _CODES),
+    _Pattern(".q_scale", ".q_weight", _CODES, True),
+    _Pattern(".q_groups", ".q_weight", _CODES),
+    _Pattern("_scale", "_quantized", _CODES, True),
+    _Pattern("_zero_point", "_quantized", _CODES),
+)
+
+_ENDINGS: dict[str, list[_Pattern]] = {}
+for _pattern in _PATTERNS:
+    _ENDINGS.setdefault(_pattern.ending, []).append(_pattern)
+_ANY_ENDING = tuple(_ENDINGS)
+
+
+def find_packed_weights(model: Model) -> dict[str, str]:
+    """Find the tensors of ``model`` that are only a part of a weight, each with the reason, in file order.
+
+    They are found by name. Tensors whose format stores the scales apart are included, and so are all integers and
+    8-bit floats of a model whose configuration says that it is quantized. Tensors with an encoding such as
+    ``ggml.q4_0`` include their scales and are left out.
+
+    >>> import numpy as np
+    >>> from holdall.model.model import model_of
+    >>> tensors = {"w.qweight": np.zeros((4, 8), np.int32), "w.scales": np.ones((1, 8), np.float16)}
+    >>> find_packed_weights(model_of(tensors))
+    {'w.qweight': "is scaled by 'w.scales'", 'w.scales': "scales 'w.qweight'"}
+    """
+    found = _find_by_name(model)
+    for name, reason in _find_by_config(model).items():
+        found.setdefault(name, reason)
+    if model.format is not None:
+        for name, reason in registry.find(model.format).bound_values(model).items():
+            found.setdefault(name, reason)
+    return {name: found[name] for name in model.tensors.names if name in found} if found else {}
+
+
+def _find_by_name(model: Model) -> dict[str, str]:
+    """Find the parts found by name. Dtypes are read only for the few names with one of the endings."""
+    found: dict[str, str] = {}
+    for name in model.tensors.names:
+        if not name.endswith(_ANY_ENDING):
+            continue
+        for pattern in chain.from_iterable(_ENDINGS[ending] for ending in _ANY_ENDING if name.endswith(ending)):
+            weight = name.removesuffix(pattern.ending) + pattern.weight
+            if weight in model and (pattern.dtypes is None or str(model[weight].dtype) in pattern.dtypes):
+                if pattern.scales:
+                    found[name], found[weight] = f"scales {weight!r}", f"is scaled by {name!r}"
+                else:
+                    found[name] = f"is a part of {weight!r}"
+                    found.setdefault(weight, f"is one weight together with {name!r}")
+    return found
+
+
+def _find_by_config(model: Model) -> dict[str, str]:
+    """Find all codes of a model whose configuration says that it is quantized."""
+    setting = _quantization_key(_find_config(model))
+    if setting is None:
+        return {}
+    reason = f"belongs to a model whose configuration has a {setting}"
+    return {tensor.name: reason for tensor in model.tensors if str(tensor.dtype) in _CODES}
+
+
+def _find_config(model: Model) -> Any:
+    try:
+        return model.config
+    except FormatError:  # a conversion copies a damaged configuration unchanged, and verification reports it
+        return None
+
+
+def _quantization_key(config: Any) -> str | None:
+    """The key of a configuration that says the model is quantized; None if there is none."""
+    if not isinstance(config, Mapping):
+        return None
+    found = next((name for name in _SETTINGS if isinstance(config.get(name), Mapping) and config[name]), None)
+    return found or _quantization_key(config.get("text_config"))

@@ -1,0 +1,1 @@
+"""Zip archives, which npz and PyTorch files are."""

@@ -1,1 +1,0 @@
-"""One folder a format: layout, rules, reader, writer."""

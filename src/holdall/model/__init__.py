@@ -1,0 +1,1 @@
+"""The neutral content of a weight file: tensors, metadata, assets."""

@@ -1,0 +1,47 @@
+"""What a conversion refuses before it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from holdall.base.text import list_text
+from holdall.errors import ContentError, UnsupportedError
+from holdall.format import registry
+from holdall.format.packed_weights import find_packed_weights
+from holdall.model.model import Model
+
+if TYPE_CHECKING:
+    from holdall.format.base import Format
+
+__all__ = ["refuse_losses", "refuse_methods", "refuse_packed"]
+
+
+def refuse_packed(model: Model, changed: Iterable[str]) -> None:
+    """Raise ContentError if a tensor that is part of a weight is ``changed`` alone."""
+    # A tensor with parameters of its own can be dequantized; the other changes refuse it themselves.
+    packed = {name: why for name, why in find_packed_weights(model).items() if model[name].scaling is None}
+    wrong = list(dict.fromkeys(name for name in changed if name in packed)) if packed else []
+    if wrong:
+        raise ContentError(
+            f"tensor {wrong[0]!r} {packed[wrong[0]]}: the weight is made of several tensors, and a change of one "
+            f"alone would change its values; {len(wrong)} of {len(model)} tensors are so. Copies are possible"
+        )
+
+
+def refuse_methods(target: Format, methods: Iterable[str]) -> None:
+    """Raise UnsupportedError if ``target`` cannot hold what these methods write, naming the formats that can."""
+    needed = {f"mcf.{method}" for method in methods}
+    if not needed <= target.holds.dtypes:
+        able = [name for name in registry.names() if needed <= registry.find(name).holds.dtypes]
+        raise UnsupportedError(f"{target.name} cannot hold {', '.join(sorted(needed))}; these can: {', '.join(able)}")
+
+
+def refuse_losses(target: Format, losses: Sequence[str]) -> None:
+    """Raise ContentError with the losses, if there are any, and the options that help."""
+    if not losses:
+        return
+    raise ContentError(
+        f"{target.name} cannot hold everything, and strict was asked for: {list_text(losses, '; ')}. "
+        "To go on without it leave out --strict; to keep it, use --carry or another format"
+    )

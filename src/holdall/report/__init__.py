@@ -1,0 +1,1 @@
+"""Reports as files: a comparison or a quantization as HTML, Markdown or JSON."""
