@@ -1,0 +1,190 @@
+"""The expressions of recipes: numbers from a configuration, conditions, and calls of operations.
+
+They have the syntax of Python, of which only the harmless part is known: nothing but lookups, arithmetic, comparisons
+and the functions that the caller hands in.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdall.errors import ContentError
+
+__all__ = ["Call", "Names", "check_expression", "evaluate", "parse_call"]
+
+Names = Mapping[str, Any]
+Call = tuple[str, tuple[str, ...]]  # a function and the texts of its arguments
+
+_LONGEST = 1000  # characters; a recipe that someone else wrote is untrusted too
+_MOST = 1 << 62  # of a number that is computed
+
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def check_expression(text: str) -> None:
+    """Raise ContentError if ``text`` is no expression, or has a part that recipes do not know."""
+    for node in ast.walk(_parse(text)):
+        if not isinstance(node, _KNOWN):
+            raise ContentError(f"{text!r} has a part that recipes do not know: {type(node).__name__.lower()}")
+        if isinstance(node, ast.Call) and (node.keywords or not isinstance(node.func, ast.Name)):
+            raise ContentError(f"{text!r}: a call is a name and its values, such as has('lm_head.weight')")
+
+
+def evaluate(text: str, names: Names, functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """Return the value of an expression. A name that is not there is None, with which nothing can be computed.
+
+    >>> evaluate("head_dim or hidden_size // heads", {"hidden_size": 64, "heads": 4})
+    16
+    >>> evaluate("rope.kind == 'yarn' and not tied", {"rope": {"kind": "yarn"}, "tied": False})
+    True
+    """
+    check_expression(text)
+    try:
+        return _Evaluation(names, functions or {}).visit(_parse(text).body)
+    except ContentError:
+        raise
+    except (TypeError, ZeroDivisionError, OverflowError, LookupError, ValueError) as error:
+        raise ContentError(f"{text!r} has no value: {error}") from None
+
+
+def parse_call(text: str) -> Call:
+    """Parse an operation: a name, alone or with its arguments, which stay expressions.
+
+    >>> parse_call("permute(heads // 2)"), parse_call("transpose")
+    (('permute', ('heads // 2',)), ('transpose', ()))
+    """
+    body = _parse(text).body
+    if isinstance(body, ast.Name):
+        return body.id, ()
+    if not isinstance(body, ast.Call) or not isinstance(body.func, ast.Name) or body.keywords:
+        raise ContentError(f"{text!r} is no operation: a name, or a name with its values in parentheses")
+    check_expression(text)
+    return body.func.id, tuple(ast.unparse(argument) for argument in body.args)
+
+
+def find_key(names: Names, key: str) -> Any:
+    """Return the value of a dotted key: a key with dots, or a path into mappings; None if it is not there.
+
+    >>> find_key({"a.b": 1}, "a.b"), find_key({"a": {"b": 2}}, "a.b"), find_key({}, "a.b")
+    (1, 2, None)
+    """
+    if key in names:
+        return names[key]
+    head, dot, rest = key.partition(".")
+    while dot:
+        inner = names.get(head)
+        if isinstance(inner, Mapping):
+            return find_key(inner, rest)
+        word, dot, rest = rest.partition(".")
+        head = f"{head}.{word}"
+    return None
+
+
+def _parse(text: str) -> ast.Expression:
+    if len(text) > _LONGEST:
+        raise ContentError(f"an expression of {len(text)} characters; at most {_LONGEST}")
+    try:
+        return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ContentError(f"{text!r} is no expression") from None
+
+
+class _Evaluation(ast.NodeVisitor):
+    """Computes the value of a checked expression."""
+
+    def __init__(self, names: Names, functions: Mapping[str, Callable[..., Any]]) -> None:
+        self.names = names
+        self.functions = functions
+
+    def visit_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return _WORDS[node.id] if node.id in _WORDS else find_key(self.names, node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        return find_key(self.names, ast.unparse(node))
+
+    def visit_List(self, node: ast.List) -> list[Any]:
+        return [self.visit(item) for item in node.elts]
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        return self.visit(node.value)[self.visit(node.slice)]
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        return self.visit(node.body if self.visit(node.test) else node.orelse)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        value = None
+        for part in node.values:
+            value = self.visit(part)
+            if bool(value) is isinstance(node.op, ast.Or):
+                return value
+        return value
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        value = self.visit(node.operand)
+        return not value if isinstance(node.op, ast.Not) else -self._number(value, node.operand)
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        left, right = (self._number(self.visit(side), side) for side in (node.left, node.right))
+        value = _ARITHMETIC[type(node.op)](left, right)
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise OverflowError(f"a number beyond {_MOST}")
+        return (
+            int(value)
+            if isinstance(value, float) and type(left) is type(right) is int and value.is_integer()
+            else value
+        )
+
+    def visit_Compare(self, node: ast.Compare) -> bool:
+        left = self.visit(node.left)
+        for op, side in zip(node.ops, node.comparators, strict=True):
+            right = self.visit(side)
+            if not _COMPARISONS[type(op)](left, right):
+                return False
+            left = right
+        return True
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        assert isinstance(node.func, ast.Name)
+        if node.func.id not in self.functions:
+            known = ", ".join(self.functions) or "none"
+            raise ContentError(f"there is no function {node.func.id!r} here; there are: {known}")
+        return self.functions[node.func.id](*map(self.visit, node.args))
+
+    def _number(self, value: Any, node: ast.expr) -> Any:
+        if value is None:
+            raise ContentError(f"{ast.unparse(node)} is needed, and is not stated")
+        if not isinstance(value, (int, float)):
+            raise ContentError(f"{ast.unparse(node)} is {value!r}, not a number")
+        return value
+
+
+_KNOWN = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Subscript, ast.IfExp, ast.Call),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Compare, ast.Load),
+    *_ARITHMETIC,
+    *_COMPARISONS,
+)

@@ -1,0 +1,278 @@
+"""The mapping of values between two worlds: configuration, metadata, and numbers that are computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdall.base.moments import state_time
+from holdall.errors import ContentError
+from holdall.format.hf_assets import parse_asset
+from holdall.model.casts import transpose
+from holdall.model.dtypes import DType
+from holdall.model.equal_tensors import same_bytes
+from holdall.model.metadata import Entry, same_value
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
+from holdall.recipes.expressions import evaluate, find_key
+from holdall.recipes.grammar import Recipe, Value
+from holdall.recipes.patterns import Pattern
+
+__all__ = ["Environment", "is_same", "map_values", "map_values_back", "set_key"]
+
+_TEXT = "text:"  # begins a kind that is stored as text, such as a number in decimal
+_DIGITS = 20  # of a number in decimal: more than 64 bits need is none
+_WHOLE = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
+
+
+@dataclass(slots=True)
+class Environment:
+    """What the expressions of a recipe see: the values of a model, what ``let`` computes, and its tensors.
+
+    ``problems`` collects everything that does not fit, so that all of it is refused at once.
+    """
+
+    values: Mapping[str, Any]
+    model: Model
+    facts: Mapping[str, Any] = field(default_factory=dict)  # dtype and name of the model
+    let: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def evaluate(self, text: str) -> Any:
+        """Return the value of an expression; raises ContentError if it has none."""
+        functions: dict[str, Callable[..., Any]] = {
+            "has": self._has,
+            "shape": self._shape,
+            "count": self._count,
+            "is_copy": self._is_copy,
+            "file": self._file,
+            "created_at": state_time,
+            "len": len,
+        }
+        return evaluate(text, {**self.values, **self.facts, **self.let}, functions)
+
+    def _has(self, name: str) -> bool:
+        return name in self.model
+
+    def _shape(self, name: str) -> list[int]:
+        if name not in self.model:
+            raise ContentError(f"there is no tensor {name!r} to ask for its shape")
+        return list(self.model[name].shape)
+
+    def _file(self, name: str, key: str) -> Any:
+        document = parse_asset(self.model.assets, name)
+        return find_key(document, key) if isinstance(document, Mapping) else None
+
+    def _count(self, pattern: str) -> int:
+        """Count the tensors whose names have the ``pattern``."""
+        wanted = Pattern(pattern)
+        return sum(wanted.match(name) is not None for name in self.model)
+
+    def _is_copy(self, name: str, other: str) -> bool:
+        """Whether a tensor has the values of another, or those of another turned. It reads both."""
+        if name not in self.model or other not in self.model:
+            return False
+        first, second = self.model[name], self.model[other]
+        forms = [second, transpose(second)] if isinstance(second.dtype, DType) else [second]
+        return any(is_same(first, form) for form in forms)
+
+    def holds(self, condition: str) -> bool:
+        """Whether a condition holds; the empty one does."""
+        try:
+            return not condition or bool(self.evaluate(condition))
+        except ContentError as error:
+            self.report(f"the condition {error}")
+            return False
+
+    def define(self, definitions: Mapping[str, str]) -> None:
+        """Compute the values of ``let``, each of which may use those before."""
+        for name, text in definitions.items():
+            try:
+                self.let[name] = self.evaluate(text)
+            except ContentError as error:
+                self.report(f"{name} = {error}")
+                self.let[name] = None
+
+    def report(self, problem: str) -> None:
+        """Note something that does not fit, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def map_values(recipe: Recipe, env: Environment) -> list[Entry]:
+    """Return the values of the target."""
+    entries = [Entry(key, _first(wanted), "string") for key, wanted in recipe.target.match.items()]
+    for value in recipe.values:
+        if not value.target or not env.holds(value.when):
+            continue
+        try:
+            found = _map_value(value, env)
+        except ContentError as error:
+            env.report(f"{value.target}: {error}")
+            continue
+        if found is not None:
+            kind = "string" if value.kind.startswith(_TEXT) else value.kind
+            entries.append(Entry(value.target, found, kind))
+        elif not value.optional:
+            env.report(f"the configuration lacks {' or '.join(value.sources) or value.constant}")
+    return entries
+
+
+def _map_value(value: Value, env: Environment) -> Any:
+    if value.constant:
+        found = env.evaluate(value.constant)
+    else:
+        stated = (find_key(env.values, key) for key in value.sources)
+        found = next((each for each in stated if each is not None), value.default)
+    if found is None:
+        return None
+    if value.map:
+        word = _word(found)
+        if word not in value.map:
+            if value.optional:
+                return None
+            raise ContentError(f"{found!r} has no counterpart; known are {', '.join(value.map)}")
+        found = value.map[word]
+    return _fit(found, value.kind)
+
+
+def map_values_back(recipe: Recipe, given: Environment) -> dict[str, Any]:
+    """Return the values of the source, nested. ``given`` has those of the target."""
+    config: dict[str, Any] = {}
+    for key, wanted in recipe.source.match.items():
+        set_key(config, key, _first(wanted))
+    for value in recipe.values:
+        if not value.sources:
+            continue
+        try:
+            found = _map_value_back(value, given)
+        except ContentError as error:
+            given.report(f"{value.sources[0]}: {error}")
+            continue
+        if found is not None:
+            set_key(config, value.sources[0], found)
+        elif value.target and not value.optional and not value.when and not value.back:
+            given.report(f"the metadata lacks {value.target}")
+    return config
+
+
+def _map_value_back(value: Value, given: Environment) -> Any:
+    if value.back:
+        found = given.evaluate(value.back)
+    elif value.target:
+        found = find_key(given.values, value.target)
+    else:
+        return value.default
+    if found is None:
+        return value.default
+    found = found.tolist() if hasattr(found, "tolist") else found
+    if value.kind.startswith(_TEXT) and not value.back:
+        found = _parse_number(found)
+    if value.map:
+        back = {_word(new): old for old, new in reversed([*value.map.items()])}
+        if _word(found) not in back and not value.optional:
+            raise ContentError(f"{found!r} has no counterpart; known are {', '.join(back)}")
+        word = back.get(_word(found), "")
+        return {"true": True, "false": False, "": None}.get(word, word)
+    return _shorten_f32(found) if value.kind.removeprefix("array:") == "f32" else found
+
+
+def find_contradictions(recipe: Recipe, env: Environment, given: Mapping[str, Any]) -> None:
+    """Report the computed values of the target that are ``given`` otherwise: another model than the recipe knows."""
+    for value in recipe.values:
+        stated = find_key(given, value.target) if value.target else None
+        if stated is None or value.free or not value.constant or not env.holds(value.when):
+            continue
+        try:
+            expected = _map_value(value, env)
+        except ContentError as error:
+            env.report(f"{value.target}: {error}")
+            continue
+        stated = stated.tolist() if hasattr(stated, "tolist") else stated
+        if value.kind == "f32":
+            stated, expected = _shorten_f32(stated), expected if expected is None else _shorten_f32(expected)
+        if expected is not None and not same_value(stated, expected):
+            env.report(f"{value.target} is {stated!r}, and {value.constant} would make {expected!r} of it")
+
+
+def is_same(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bytes. It reads both, unless they differ before."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    one, other = first.payload, second.payload
+    return one is not None and other is not None and same_bytes(one, other)
+
+
+def set_key(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value of a dotted key, as a path into documents.
+
+    >>> config = {}
+    >>> set_key(config, "rope_scaling.factor", 8.0)
+    >>> config
+    {'rope_scaling': {'factor': 8.0}}
+    """
+    *parents, last = key.split(".")
+    for parent in parents:
+        inner = values.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ContentError(f"{key}: {parent} is a value, and no table")
+        values = inner
+    values[last] = value
+
+
+def _first(wanted: Any) -> Any:
+    return wanted[0] if isinstance(wanted, list) and wanted else wanted
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fit(value: Any, kind: str) -> Any:
+    """Return ``value`` as ``kind`` holds it; raises ContentError if it is something else."""
+    if kind.startswith(_TEXT):
+        return str(_fit(value, kind.removeprefix(_TEXT)))
+    if kind.startswith("array:"):
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise ContentError(f"{value!r} is no list")
+        return [_fit(item, kind.removeprefix("array:")) for item in value]
+    if kind in _WHOLE:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ContentError(f"{value!r} is no whole number")
+    elif kind in ("f32", "f64"):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ContentError(f"{value!r} is no number")
+        return _round_f32(float(value)) if kind == "f32" else float(value)
+    elif kind == "bool" and not isinstance(value, bool):
+        raise ContentError(f"{value!r} is neither true nor false")
+    elif kind == "string" and not isinstance(value, str):
+        raise ContentError(f"{value!r} is no text")
+    return value
+
+
+def _parse_number(text: Any) -> int:
+    """Return the whole number that ``text`` writes in decimal."""
+    if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < _DIGITS:
+        return int(text)
+    raise ContentError(f"{text!r} is no whole number in decimal")
+
+
+def _round_f32(value: float) -> float:
+    """Return the number that an f32 holds of ``value``."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _shorten_f32(value: Any) -> Any:
+    """Return the shortest decimal number that is the same f32: 1e-05 rather than 9.999999747378752e-06."""
+    import numpy as np
+
+    if isinstance(value, list):
+        return [_shorten_f32(item) for item in value]
+    return float(str(np.float32(value))) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
