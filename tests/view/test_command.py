@@ -1,0 +1,86 @@
+"""The command: what it prints, how it ends, and what it says where the extra is not installed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import holdall
+from tests.cli.conftest import command as command
+from tests.cli.conftest import terminal as terminal
+
+
+@pytest.fixture
+def model(tmp_path):
+    holdall.save(tmp_path / "model.oinf", {"w": np.ones((2, 2), np.float32)})
+    return tmp_path / "model.oinf"
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_server_answers_until_it_is_ended(command, model, ending, code):
+    process = command("view", model, "--no-browser", run=False)
+    address = process.stdout.readline().decode().strip()
+    assert address.startswith("http://127.0.0.1:") and "?token=" in address
+    from urllib.error import HTTPError
+
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(address.split("?")[0])
+    process.send_signal(ending)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code and err == b""
+
+
+def test_another_port_can_be_asked_for(command, model, port):
+    process = command("view", model, "--no-browser", "--port", port, run=False)
+    assert process.stdout.readline().decode().startswith(f"http://127.0.0.1:{port}/")
+    second = command("view", model, "--no-browser", "--port", port)
+    assert second.returncode == 1 and f"port {port} of 127.0.0.1 is taken".encode() in second.stderr
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("options", [(), ("--no-browser",)])
+def test_a_browser_is_opened_unless_none_is_wanted(cli, model, monkeypatch, options):
+    import webbrowser
+
+    from holdall.viewer.server import ViewServer
+
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(ViewServer, "run", lambda self: self._server.server_close())
+    result = cli("view", model, *options)
+    assert result.exit_code == 0, result.output
+    address = result.output.splitlines()[0]
+    assert opened == ([] if options else [address]) and address.startswith("http://127.0.0.1:")
+
+
+def test_a_file_that_is_not_there_is_one_sentence(cli, tmp_path):
+    result = cli("view", tmp_path / "none.oinf", "--no-browser")
+    assert result.exit_code == 1 and "No such file" in result.output + result.stderr
+
+
+def test_a_file_of_no_known_format_is_one_sentence(cli, tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"nothing that is known")
+    result = cli("view", tmp_path / "a.bin", "--no-browser")
+    assert result.exit_code in (1, 3) and result.output + result.stderr
+
+
+def test_without_the_extra_the_message_names_it(model):
+    code = (
+        "import sys; sys.modules['dash'] = None; import holdall\n"
+        f"try: holdall.view({str(model)!r})\nexcept holdall.UnsupportedError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'holdall[view]'" in done.stdout
+
+
+def test_info_on_a_terminal_ends_with_the_viewer(terminal, command, model):
+    shown, code = terminal(120, "info", model)
+    assert code == 0
+    assert shown.rstrip().splitlines()[-1].strip() == f"`holdall view {model}` shows it in the browser"
+    assert b"holdall view" not in command("info", model).stdout

@@ -1,0 +1,117 @@
+"""The server answers its own pages on this machine, and refuses everything else."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+import holdall
+
+
+@pytest.fixture
+def server(serve, tmp_path):
+    holdall.save(tmp_path / "a.oinf", {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    return serve(tmp_path / "a.oinf")
+
+
+def ask(server, path="/", method="GET", body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    answer.body = answer.read()
+    connection.close()
+    return answer
+
+
+def cookie_of(server):
+    answer = ask(server, f"/?{urlsplit(server.url).query}")
+    assert answer.status == 303 and answer.headers["Location"] == "/"
+    return answer.headers["Set-Cookie"]
+
+
+def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(server):
+    cookie = cookie_of(server)
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and server.token in cookie
+    assert ask(server, Cookie=cookie.split(";")[0]).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies", "/assets/view.css", "/tensors", "/none"])
+def test_nothing_is_served_without_the_token(server, path):
+    assert ask(server, path).status == 403
+    assert ask(server, f"{path}?token=wrong").status == 403
+    assert ask(server, path, Cookie=f"holdall-{server.port}=wrong").status == 403
+    assert ask(server, f"{path}?token=", Cookie=cookie_of(server).split(";")[0]).status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1.evil.example:{port}", ""]
+)
+def test_another_host_is_refused(server, host):
+    given = {"Cookie": cookie_of(server).split(";")[0], "Host": host.format(port=server.port)}
+    assert ask(server, **given).status == 403
+
+
+def test_a_connection_that_a_browser_keeps_ends_with_the_server(server):
+    """Browsers open connections ahead; the next server at this port must not be answered for by this one."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as ahead:
+        assert ask(server).status == 403  # so the server has taken the connection before
+        server.close()
+        ahead.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        try:
+            assert ahead.recv(1) == b""
+        except ConnectionError:
+            pass
+
+
+def test_a_page_of_another_origin_is_refused(server):
+    cookie = cookie_of(server).split(";")[0]
+    own = f"http://127.0.0.1:{server.port}"
+    for origin in (
+        "https://evil.example",
+        "null",
+        f"http://127.0.0.1:{server.port + 1}",
+        f"http://localhost:{server.port}",
+    ):
+        assert ask(server, Cookie=cookie, Origin=origin).status == 403, origin
+        body = '{"output": "status.children"}'
+        refused = ask(server, "/_dash-update-component", "POST", body, Cookie=cookie, Origin=origin)
+        assert refused.status == 403
+    assert ask(server, Cookie=cookie, Origin=own).status == 200
+
+
+def test_the_policy_allows_no_other_origin_and_no_inline_script_without_a_hash(server):
+    answer = ask(server, Cookie=cookie_of(server).split(";")[0])
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'" and policy["base-uri"] == "'none'"
+    allowed = policy["script-src"].split()
+    assert allowed[0] == "'self'" and len(allowed) > 1
+    assert all(each.startswith("'sha256-") for each in allowed[1:])
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path", ["/assets/../server.py", "/assets/%2e%2e/server.py", "/assets//etc/passwd", "/static/../app.py",
+             "/_dash-component-suites/dash/../flask/app.py", "/_dash-component-suites/os/os.py"],
+)  # fmt: skip
+def test_no_path_leads_to_another_file(server, path):
+    answer = ask(server, path, Cookie=cookie_of(server).split(";")[0])
+    assert answer.status in (400, 404, 500) or b"react-entry-point" in answer.body
+    assert b"def " not in answer.body and b"root:" not in answer.body
+
+
+def test_a_server_listens_on_this_machine_alone(server):
+    assert server._server.server_address[0] == "127.0.0.1"
+    assert urlsplit(server.url).hostname == "127.0.0.1"
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it(server):
+    from holdall.viewer.server import ViewServer
+
+    with pytest.raises(OSError, match=f"port {server.port}"):
+        ViewServer(server.window, server.port)
