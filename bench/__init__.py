@@ -1,6 +1,6 @@
 """How fast holdall is and how much memory it takes, beside what else could be used, in one run: ``make bench``.
 
-work.py     something to be timed, in a process of its own
+work.py     something to be timed, in a separate process
 case.py     what runs in turns with what, and the bars
 measure.py  taking turns
 figures.py  medians, ratios, whether a bar holds

@@ -5,28 +5,34 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 from bench.work import Job
 
-__all__ = ["Bar", "Case", "Contender", "Run", "at_least", "at_most", "megabytes", "seconds"]
+__all__ = [
+    "EACH", "Bar", "Case", "Contender", "Run", "at_least", "at_most", "bytes_each", "either", "megabytes", "scaling",
+    "seconds",
+]  # fmt: skip
 
 IN_MEMORY = Path("/dev/shm")
+EACH = "bytes a tensor"  # the column of a case about memory that grows with the number of tensors
 SPARE = 4 * 10**9  # bytes of memory for the processes themselves
 
-Kind = Literal["time", "speed", "seconds", "memory"]
+Kind = Literal["time", "speed", "scaling", "seconds", "memory", "each"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a contender has to reach, by itself or beside another of the same case. Made by the functions below."""
+    """What a contender has to reach, alone or compared with another of the same case. Made by the functions below."""
 
     kind: Kind
     limit: float
     of: str = ""
+    bases: tuple[str, str] | None = None  # of a scaling: this contender and the other on one thread
+    otherwise: Bar | None = None  # a bar that will do as well
 
 
 def at_most(ratio: float, of: str) -> Bar:
@@ -39,6 +45,16 @@ def at_least(ratio: float, of: str) -> Bar:
     return Bar("speed", ratio, of)
 
 
+def scaling(ratio: float, of: str, base: str, base_of: str) -> Bar:
+    """No less than ``ratio`` times what ``of`` gained over ``base_of``, gained over ``base``."""
+    return Bar("scaling", ratio, of, (base, base_of))
+
+
+def either(one: Bar, other: Bar) -> Bar:
+    """``one``, or else ``other``: the one that is nearer to holding is shown."""
+    return replace(one, otherwise=other)
+
+
 def seconds(below: float) -> Bar:
     """Less than so many seconds."""
     return Bar("seconds", below)
@@ -47,6 +63,11 @@ def seconds(below: float) -> Bar:
 def megabytes(below: float) -> Bar:
     """A peak of resident memory below so many megabytes."""
     return Bar("memory", below)
+
+
+def bytes_each(below: float) -> Bar:
+    """No more than so many bytes of memory for each tensor, beyond what the caller holds."""
+    return Bar("each", below)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from holdall.plan import Plan
-    from holdall.tensor import Tensor
+    from holdall.model.tensor import Tensor
+    from holdall.sink.plan import Plan
 
 __all__ = [
     "FORMATS",
@@ -23,13 +23,14 @@ __all__ = [
     "arrays",
     "checksum",
     "make",
+    "make_llama",
     "make_many",
     "make_sparse",
     "make_variants",
     "name_of",
     "path_of",
 ]
-__all__ += ["rehearsed", "small_file", "tensors"]
+__all__ += ["rehearse", "small_file", "tensors"]
 
 FORMATS = {
     "oinf": ".oinf",
@@ -85,16 +86,16 @@ def _values(size: int, count: int) -> tuple[NDArray[np.float32], int]:
 
 def tensors(size: int, count: int = TENSORS) -> list[Tensor]:
     """What :func:`arrays` gives, made when its turn comes: memory does not depend on ``size``."""
-    from holdall.dtypes import named
-    from holdall.payload import Made
-    from holdall.tensor import Tensor
+    from holdall.model.dtypes import find_dtype
+    from holdall.model.payload import Computed
+    from holdall.model.tensor import Tensor
 
     values, each = _values(size, count)
 
-    def payload(number: int) -> Made:
-        return Made(each * 4, lambda: iter([values[number * STEP : number * STEP + each].data]))
+    def payload(number: int) -> Computed:
+        return Computed(each * 4, lambda: iter([values[number * STEP : number * STEP + each].data]))
 
-    return [Tensor(name_of(n), named("f32"), (each,), payload(n)) for n in range(count)]
+    return [Tensor(name_of(n), find_dtype("f32"), (each,), payload(n)) for n in range(count)]
 
 
 def checksum(values: Mapping[str, NDArray[Any]] | list[NDArray[Any]]) -> dict[str, str]:
@@ -123,7 +124,7 @@ def _make(path: str, format: str, size: int, options: dict[str, Any]) -> Action:
 
 
 def small_file(scratch: Path, format: str) -> str:
-    """A file of one tensor, on which works rehearse: lazy imports and first calls are nobody's time."""
+    """Return a file of one tensor, on which works rehearse, so that lazy imports and first calls are not timed."""
     folder = scratch / "small"
     if not folder.exists():
         folder.mkdir()
@@ -131,7 +132,7 @@ def small_file(scratch: Path, format: str) -> str:
     return str(path_of(folder, "many-1", format))
 
 
-def rehearsed(action: Callable[[str], object], small: str, path: str) -> Action:
+def rehearse(action: Callable[[str], object], small: str, path: str) -> Action:
     """``action`` on ``path``, once it has been done with the small file."""
     action(small)
     return lambda: action(path)
@@ -156,6 +157,84 @@ def _make_many(folder: str, count: int, formats: list[str]) -> Action:
             holdall.save(path_of(Path(folder), f"many-{count}", format), content, format=format, fsync=False)
 
     return action
+
+
+def make_llama(path: Path, size: int) -> None:
+    """A Hugging Face folder of a Llama in bf16, of about ``size`` bytes, with configuration and tokenizer."""
+    run(work(_make_llama, str(path), size))
+
+
+def _make_llama(path: str, size: int) -> Action:
+    import json
+
+    import holdall
+    from holdall.model.model import Model
+
+    config = _configure_llama(size)
+    tensors = _list_llama(config)
+    files = {"config.json": json.dumps(config).encode(), "tokenizer.json": json.dumps(_TOKENIZER).encode()}
+    return lambda: holdall.save(path, Model(tensors, assets=files), format="hf", fsync=False)
+
+
+def _configure_llama(size: int) -> dict[str, Any]:
+    """A configuration with the proportions of Llama 3 and as many layers as ``size`` has room for."""
+    width, heads = (4096, 32) if size >= 10**9 else (512, 8)
+    inner, words = 7 * width // 2, len(_TOKENIZER["model"]["vocab"])
+    layer = 2 * (2 * width * width + 2 * width * width // 4 + 3 * width * inner)
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "hidden_act": "silu",
+        "hidden_size": width, "intermediate_size": inner, "vocab_size": words, "max_position_embeddings": 8192,
+        "num_hidden_layers": max(1, round(size / layer)), "num_attention_heads": heads,
+        "num_key_value_heads": heads // 4, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
+    }  # fmt: skip
+
+
+def _list_llama(config: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors of a Llama, made when their turn comes."""
+    import numpy as np
+
+    from holdall.model.dtypes import find_dtype
+    from holdall.model.payload import Computed
+    from holdall.model.tensor import Tensor
+
+    width, inner, words = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    keys = width * config["num_key_value_heads"] // config["num_attention_heads"]
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (words, width), "lm_head.weight": (words, width)}
+    for n in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{n}"
+        shapes |= {f"{layer}.{name}_layernorm.weight": (width,) for name in ("input", "post_attention")}
+        shapes |= {f"{layer}.self_attn.{name}_proj.weight": (width, width) for name in "qo"}
+        shapes |= {f"{layer}.self_attn.{name}_proj.weight": (keys, width) for name in "kv"}
+        shapes |= {f"{layer}.mlp.{name}_proj.weight": (inner, width) for name in ("gate", "up")}
+        shapes[f"{layer}.mlp.down_proj.weight"] = (width, inner)
+    shapes["model.norm.weight"] = (width,)
+    # The upper halves of f32, which are bf16; as _values does, each tensor begins elsewhere in them.
+    values = np.random.default_rng(0).standard_normal(width * inner + len(shapes) * STEP, np.float32)
+    halves = (values.view(np.uint32) >> 16).astype(np.uint16)
+
+    def payload(number: int, count: int) -> Computed:
+        return Computed(count * 2, lambda: iter([halves[number * STEP : number * STEP + count].view(np.uint8).data]))
+
+    return [
+        Tensor(name, find_dtype("bf16"), shape, payload(number, int(np.prod(shape))))
+        for number, (name, shape) in enumerate(shapes.items())
+    ]
+
+
+def _spell_bytes() -> list[str]:
+    """How byte-level tokenizers spell the bytes: those that are printed as they look, the others from 256 on."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return [*map(chr, printed), *(chr(256 + at) for at in range(len(others)))]
+
+
+_TOKENIZER: Mapping[str, Any] = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "model": {"type": "BPE", "vocab": {letter: id for id, letter in enumerate(_spell_bytes())}, "merges": []},
+}
 
 
 def make_variants(folder: Path, count: int) -> dict[str, Path]:
@@ -208,17 +287,17 @@ def make_sparse(path: Path, format: str, size: int) -> None:
 
 
 def _make_sparse(path: str, format: str, size: int) -> Action:
-    from holdall.api import plan_of
-    from holdall.dtypes import named
-    from holdall.payload import Made
-    from holdall.plan import Plan
-    from holdall.tensor import Tensor
+    from holdall.model.dtypes import find_dtype
+    from holdall.model.payload import Computed
+    from holdall.model.tensor import Tensor
+    from holdall.operations.open_save import plan_save
+    from holdall.sink.plan import Plan
 
     each = size // TENSORS // 8 * 8
-    holes = [Tensor(name_of(n), named("f32"), (each // 4,), Made(each, _never)) for n in range(TENSORS)]
+    holes = [Tensor(name_of(n), find_dtype("f32"), (each // 4,), Computed(each, _never)) for n in range(TENSORS)]
 
     def action() -> None:
-        plan = plan_of(path, holes, format=format)
+        plan = plan_save(path, holes, format=format)
         if isinstance(plan, Plan):
             _write_holes(Path(path), plan)
             return
@@ -230,16 +309,17 @@ def _make_sparse(path: str, format: str, size: int) -> Action:
 
 
 def _write_holes(path: Path, plan: Plan) -> None:
-    """The constant pieces of a plan, which has to have no others but payloads."""
-    from holdall.plan import Constant, Stream
+    """The constant pieces of a plan and the tables that it streams. Nothing else may be there but payloads."""
+    from holdall.sink.plan import Constant, Late
 
     assert not plan.tails
+    assert not any(isinstance(piece, Late) for piece in plan.pieces)
+    known = [(piece.offset, iter([memoryview(piece.data)])) for piece in plan.pieces if isinstance(piece, Constant)]
+    made = [(at, payload.chunks()) for at, payload in plan.payloads() if getattr(payload, "make", None) is not _never]
     with path.open("wb") as file:
-        for piece in plan.pieces:
-            assert isinstance(piece, Constant | Stream), piece
-            if isinstance(piece, Constant):
-                file.seek(piece.offset)
-                file.write(piece.data)
+        for at, chunks in [*known, *made]:
+            file.seek(at)
+            file.writelines(chunks)
         file.truncate(plan.cursor)
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.case import Bar
+from bench.case import EACH, Bar
 from bench.record import Line, Record, Result
 
 __all__ = ["Verdict", "speed_ratio", "throughput", "time_ratio", "verdicts"]
@@ -25,9 +25,13 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether the figure is on the right side."""
-        if self.bar.kind == "speed":
-            return self.figure >= self.bar.limit
-        return self.figure <= self.bar.limit
+        return self.closeness <= 1
+
+    @property
+    def closeness(self) -> float:
+        """How near to failing: above 1 it has failed."""
+        upward = self.bar.kind in ("speed", "scaling")
+        return self.bar.limit / self.figure if upward else self.figure / self.bar.limit
 
 
 def median(line: Line) -> float:
@@ -57,17 +61,25 @@ def throughput(line: Line) -> float | None:
 
 
 def figure_of(bar: Bar, line: Line, result: Result) -> float | None:
-    """The number that a bar is held against; None where what it is measured beside was not."""
+    """Return the number that a bar is compared with; None if the other contender was not measured."""
     match bar.kind:
         case "seconds":
             return median(line)
         case "memory":
             return line.peak_mb
+        case "each":
+            return float(line.kept[EACH])
         case "time" | "speed":
             other = result.line(bar.of)
             if other is None:
                 return None
             return time_ratio(line, other) if bar.kind == "time" else speed_ratio(line, other)
+        case "scaling":
+            other = result.line(bar.of)
+            base, base_of = (result.line(name) for name in bar.bases or ("", ""))
+            if other is None or base is None or base_of is None:
+                return None
+            return speed_ratio(line, base) / speed_ratio(other, base_of)
 
 
 def verdicts(record: Record) -> Iterator[Verdict]:
@@ -75,6 +87,10 @@ def verdicts(record: Record) -> Iterator[Verdict]:
     for result in record.results:
         for line in result.lines:
             for bar in line.bars:
-                figure = figure_of(bar, line, result)
-                if figure is not None:
-                    yield Verdict(result.topic, result.title, line.name, bar, figure)
+                found = [
+                    Verdict(result.topic, result.title, line.name, one, figure)
+                    for one in (bar, bar.otherwise)
+                    if one is not None and (figure := figure_of(one, line, result)) is not None
+                ]
+                if found:
+                    yield min(found, key=lambda one: one.closeness)

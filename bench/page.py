@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bench.case import EACH
 from bench.cases import TOPICS
-from bench.figures import Verdict, median, speed_ratio, throughput, verdicts
+from bench.figures import Verdict, verdicts
 from bench.notes import note_on
 from bench.plots import PLOTS, draw_all
-from bench.record import Line, Record, Result
+from bench.record import Record
 from bench.work import ROOT
 
-__all__ = ["PAGE", "RECORD", "bar_text", "filled", "generated", "readme", "write"]
+__all__ = ["PAGE", "RECORD", "bar_text", "fill", "generate", "readme", "write"]
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RECORD = ROOT / "docs" / "benchmarks.json"
@@ -53,13 +54,13 @@ def write(record: Record, root: Path) -> None:
         else:
             (plots / f"{name}.svg").unlink(missing_ok=True)
     target = docs / "benchmarks.md"
-    target.write_text(filled(PAGE.read_text(), generated(record)))
+    target.write_text(fill(PAGE.read_text(), generate(record)))
     if root == ROOT:
         page = ROOT / "README.md"
-        page.write_text(filled(page.read_text(), readme(record)))
+        page.write_text(fill(page.read_text(), readme(record)))
 
 
-def filled(page: str, made: str) -> str:
+def fill(page: str, made: str) -> str:
     """``page`` with what stands between the marks replaced."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -71,9 +72,9 @@ def filled(page: str, made: str) -> str:
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def generated(record: Record) -> str:
+def generate(record: Record) -> str:
     """All that the page has from the record."""
-    return "\n".join([*_about(record), *_bars(record), *_plots(record), *_cases(record)])
+    return "\n".join([*_about(record), *_misses(record), *_plots(record), *_rows(record)])
 
 
 def _about(record: Record) -> Iterator[str]:
@@ -82,6 +83,7 @@ def _about(record: Record) -> Iterator[str]:
         yield from ["**These are the figures of a quick run, which say little:** sizes are small and turns few.", ""]
     yield f"Measured in {record.minutes:g} minutes on {record.date}: {_machine(record)}."
     yield f"Libraries: {libraries}."
+    yield "All turns of all contenders, with memory and page faults, are in [benchmarks.json](benchmarks.json)."
     yield ""
 
 
@@ -91,30 +93,55 @@ def _machine(record: Record) -> str:
     return ", ".join([words, *rest, f"Python {record.machine['Python']}"])
 
 
-def _bars(record: Record) -> Iterator[str]:
+def _misses(record: Record) -> Iterator[str]:
+    """The bars that do not hold, each with the reason that is known."""
     judged = list(verdicts(record))
     missed = [one for one in judged if not one.holds]
-    yield "## Bars"
-    yield ""
-    yield f"{len(judged) - len(missed)} of {len(judged)} hold."
-    yield ""
+    yield from [f"{len(judged) - len(missed)} of {len(judged)} bars hold.", ""]
+    if missed and not record.quick:  # a quick run is too small to ask why
+        yield from ["## Bars that are missed", ""]
+        reasons: dict[str, list[Verdict]] = {}
+        for one in missed:
+            reasons.setdefault(note_on(one), []).append(one)
+        for reason, ones in reasons.items():
+            yield from _table(
+                ["what", "by", "figure", "bar"],
+                ([one.title, one.contender, _figure(one), _limit(one)] for one in ones),
+            )
+            yield from ["", reason, ""]
+    if record.skipped:
+        yield from ["## Not measured", "", *(f"- {why}" for why in record.skipped), ""]
+
+
+def _rows(record: Record) -> Iterator[str]:
+    """One row for all bars of a topic that are of one kind and beside one thing."""
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
+    for one in verdicts(record):
+        groups.setdefault((one.topic, one.bar.kind, one.bar.of.partition(": ")[0]), []).append(one)
+    yield from ["## All bars", "", "Each row is the bar of its kind that is nearest to failing.", ""]
     yield from _table(
-        ["", "what", "by", "figure", "bar", "holds"],
-        (
-            [TOPICS[one.topic], one.title, one.contender, _figure(one), _limit(one), "yes" if one.holds else "**no**"]
-            for one in judged
-        ),
+        ["", "nearest to failing", "by", "figure", "bar", "hold"],
+        (_headline(topic, group) for (topic, _, _), group in groups.items()),
     )
     yield ""
-    if missed and not record.quick:  # a quick run is too small to ask why
-        notes = (f"- {one.title}: {one.contender}: {bar_text(one)}. {note_on(one)}" for one in missed)
-        yield from ["### Bars that are missed", "", *notes, ""]
-    if record.skipped:
-        yield from ["### Not measured", "", *(f"- {why}" for why in record.skipped), ""]
+
+
+def _headline(topic: str, group: list[Verdict]) -> list[str]:
+    worst = max(group, key=lambda one: one.closeness)
+    held = sum(one.holds for one in group)
+    count = f"{held} of {len(group)}"
+    return [
+        TOPICS[topic],
+        worst.title,
+        worst.contender,
+        _figure(worst),
+        _limit(worst),
+        count if held == len(group) else f"**{count}**",
+    ]
 
 
 def bar_text(one: Verdict) -> str:
-    """A bar and its figure in words."""
+    """Return a bar and its figure as text."""
     return f"{_figure(one)}, where the bar is {_limit(one)}"
 
 
@@ -124,70 +151,34 @@ def _figure(one: Verdict) -> str:
             return f"{_number(one.figure)} × the time of {one.bar.of}"
         case "speed":
             return f"{_number(one.figure)} × the speed of {one.bar.of}"
+        case "scaling":
+            return f"{_number(one.figure)} × what {one.bar.of} gains"
         case "seconds":
             return _time(one.figure)
         case "memory":
             return f"{one.figure:.0f} MB resident"
+        case "each":
+            return f"{one.figure:.0f} {EACH}"
 
 
 def _limit(one: Verdict) -> str:
     match one.bar.kind:
         case "time":
             return f"≤ {one.bar.limit:g}"
-        case "speed":
+        case "speed" | "scaling":
             return f"≥ {one.bar.limit:g}"
         case "seconds":
             return f"< {_time(one.bar.limit)}"
         case "memory":
             return f"< {one.bar.limit:g} MB"
+        case "each":
+            return f"≤ {one.bar.limit:g}"
 
 
 def _plots(record: Record) -> Iterator[str]:
-    yield from ["## Growth", ""]
+    yield from ["## Plots", ""]
     for name in draw_all(record):
         yield from [f"![{PLOTS[name].title}](plots/{name}.svg)", ""]
-
-
-def _cases(record: Record) -> Iterator[str]:
-    for topic, heading in TOPICS.items():
-        results = [result for result in record.results if result.topic == topic]
-        if results:
-            yield from [f"## {heading}", ""]
-        for result in results:
-            yield from [f"### {result.title}", ""]
-            yield from [result.says, ""] if result.says else []
-            yield from _case(result)
-            yield ""
-
-
-def _case(result: Result) -> Iterator[str]:
-    beside, limit = result.line(result.beside), result.line(result.limit)
-    columns = ["by", "median", "fastest … slowest"]
-    sized = any(line.size for line in result.lines)
-    kept = list(dict.fromkeys(key for line in result.lines for key in line.kept))
-    columns += [{"bytes": "GB/s", "values": "values/s", "texts": "texts/s"}[result.unit]] if sized else []
-    columns += [f"speed / {result.beside}"] if beside else []
-    columns += [f"speed / {result.limit}"] if limit and result.limit != result.beside else []
-    columns += ["peak MB", "faults minor, major", *kept]
-    yield from _table(columns, (_row(line, result, sized, kept) for line in result.lines))
-
-
-def _row(line: Line, result: Result, sized: bool, kept: list[str]) -> Iterator[str]:
-    yield line.name
-    yield _time(median(line))
-    yield f"{_time(min(line.seconds))} … {_time(max(line.seconds))}"
-    if sized:
-        speed = throughput(line)
-        scale = 1e9 if result.unit == "bytes" else 1
-        yield f"{speed / scale:.3g}" if speed else ""
-    others = dict.fromkeys((result.beside, result.limit))
-    for other in (result.line(name) for name in others):
-        if other is not None:
-            yield _number(speed_ratio(line, other))
-    yield f"{line.peak_mb:.0f}"
-    yield f"{line.minor:,}, {line.major:,}"
-    for key in kept:
-        yield str(line.kept.get(key, ""))
 
 
 def _table(columns: list[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -236,7 +227,7 @@ def readme(record: Record) -> str:
             if one.bar.kind != "memory" and bool(one.bar.of) == bool(of)
         ]
         if asked:
-            worst = max(asked, key=_closeness)
+            worst = max(asked, key=lambda one: one.closeness)
             others = f" (the worst of {len(asked)})" if len(asked) > 1 else ""
             held = "yes" if worst.holds else "**no**"
             rows.append([worst.title, worst.contender + others, _figure(worst), _limit(worst), held])
@@ -249,8 +240,3 @@ def readme(record: Record) -> str:
         "[docs/benchmarks.md](docs/benchmarks.md) has them all, and how they were measured."
     )
     return "\n".join(lines)
-
-
-def _closeness(one: Verdict) -> float:
-    """How near to failing: above 1 it has failed."""
-    return one.bar.limit / one.figure if one.bar.kind == "speed" else one.figure / one.bar.limit

@@ -53,6 +53,7 @@ PLOTS = {
     "read-size": Plot("Reading all tensors, every byte touched, warm", SIZE, SPEED, _gigabytes),
     "save-size": Plot("Saving arrays, without fsync", SIZE, SPEED, _gigabytes),
     "convert-size": Plot("Converting safetensors, without fsync", SIZE, SPEED, _gigabytes),
+    "cores": Plot("Passes over all bytes, by threads", svg.Axis("threads", "count"), SPEED, _gigabytes, _ours),
     "convert-memory": Plot("Peak memory of converting", SIZE, MEMORY, _peak, lambda series: series != "cp"),
 }
 

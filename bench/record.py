@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ def result_of(topic: str, case: Case, samples: dict[str, list[Sample]]) -> Resul
     lines = [
         Line(
             name=one.name,
-            seconds=[_rounded(sample.seconds) for sample in found],
+            seconds=[_round(sample.seconds) for sample in found],
             peak_mb=round(max(sample.peak_mb for sample in found), 1),
             minor=_middle([sample.minor for sample in found]),
             major=_middle([sample.major for sample in found]),
@@ -90,7 +91,7 @@ def result_of(topic: str, case: Case, samples: dict[str, list[Sample]]) -> Resul
     return Result(topic, case.title, case.says, case.beside, case.limit, case.unit, list(case.plots), lines)
 
 
-def _rounded(seconds: float) -> float:
+def _round(seconds: float) -> float:
     return float(f"{seconds:.4g}")  # more would be noise
 
 
@@ -119,12 +120,14 @@ def _cpu_model() -> str:
 
 
 def _file_system(path: Path) -> str:
+    if shutil.which("findmnt") is None:
+        return "unknown"
     asked = subprocess.run(["findmnt", "-n", "-o", "FSTYPE", "-T", str(path)], capture_output=True, text=True)
     return asked.stdout.strip() or "unknown"
 
 
 def library_versions() -> dict[str, str]:
-    """Of what is measured and of what it is measured beside."""
+    """The versions of what is measured and of what it is compared with."""
     found = {}
     for name in LIBRARIES:
         try:

@@ -84,7 +84,7 @@ def run(job: Job) -> Sample:
 
 
 def in_one_process(works: Sequence[Work], rounds: int, *, warm: bool = True) -> list[list[Sample]]:
-    """Turns of several works in one fresh process: for what is short and has no memory of its own.
+    """Turns of several works in one fresh process: for short works whose memory is not measured.
 
     ``warm``: every work has a first turn that does not count.
     """

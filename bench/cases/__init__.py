@@ -13,16 +13,19 @@ TOPICS = {
     "open": "Opening and listing",
     "read": "Reading all tensors",
     "save": "Saving",
+    "many": "A million tensors",
     "convert": "Converting",
     "verify": "Verifying",
     "check": "Checking in passing",
     "diff": "Comparing two files",
+    "cores": "More cores",
     "kernels": "Small types",
     "quant": "Quantizing",
     "ggml": "Decoding ggml blocks",
     "start": "The command line",
     "remote": "Reading from S3",
     "embed": "Sentences to vectors",
+    "view": "Pages in a browser",
 }
 
 

@@ -20,7 +20,7 @@ SCALES = {10: (80, 82), 11: (108,), 14: (208,), 2: (0,), 6: (0,), 8: (0,)}  # wh
 
 
 def holdall_decodes(kind: int, count: int) -> Action:
-    from holdall.ggml import BLOCKS
+    from holdall.model.ggml import BLOCKS
 
     stored = blocks_of(kind, count)
     shape = (count // 256, 256)
@@ -34,7 +34,7 @@ def holdall_decodes(kind: int, count: int) -> Action:
 def kernel_decodes(kind: int, count: int) -> Action:
     import numpy as np
 
-    from holdall import kernels
+    from holdall.binary import kernels
 
     stored, out = blocks_of(kind, count), np.empty(count, np.float32)
 
@@ -56,7 +56,7 @@ def blocks_of(kind: int, count: int) -> NDArray[np.uint8]:
     """Random codes under scales such as files have."""
     import numpy as np
 
-    from holdall.ggml import BLOCKS
+    from holdall.model.ggml import BLOCKS
 
     blocks = BLOCKS[kind]
     width = 256 // blocks.elements * blocks.block_bytes
@@ -73,7 +73,7 @@ def sample(values: NDArray[Any]) -> dict[str, float]:
 
 def cases(run: Run) -> Iterator[Case]:
     """A case for each type of block."""
-    from holdall.ggml import BLOCKS
+    from holdall.model.ggml import BLOCKS
 
     count = run.pick(1 << 24, 1 << 18)
     for kind in TYPES if not run.quick else TYPES[:2]:

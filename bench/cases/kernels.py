@@ -22,7 +22,7 @@ def bytes_are_copied(size: int) -> Action:
 def codes_are_packed(count: int, bits: int) -> Action:
     import numpy as np
 
-    from holdall import kernels
+    from holdall.binary import kernels
 
     codes = np.random.default_rng(0).integers(0, 1 << bits, count, np.uint8)
     out = np.ones(count * bits // 8, np.uint8)
@@ -32,7 +32,7 @@ def codes_are_packed(count: int, bits: int) -> Action:
 def codes_are_unpacked(count: int, bits: int, kind: int) -> Action:
     import numpy as np
 
-    from holdall import kernels
+    from holdall.binary import kernels
 
     stored = np.random.default_rng(0).integers(0, 256, count * bits // 8, np.uint8)
     out = np.ones(count, np.int8)
@@ -42,7 +42,7 @@ def codes_are_unpacked(count: int, bits: int, kind: int) -> Action:
 def floats_are_widened(count: int, kind: str) -> Action:
     import numpy as np
 
-    from holdall import kernels
+    from holdall.binary import kernels
 
     width = 2 if kind in ("bf16", "f16") else 1
     values = np.random.default_rng(0).standard_normal(count).astype(np.float32)
@@ -54,7 +54,7 @@ def floats_are_widened(count: int, kind: str) -> Action:
 def floats_are_narrowed(count: int, kind: str) -> Action:
     import numpy as np
 
-    from holdall import kernels
+    from holdall.binary import kernels
 
     width = 2 if kind in ("bf16", "f16") else 1
     values = np.random.default_rng(0).standard_normal(count).astype(np.float32)

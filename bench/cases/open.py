@@ -17,7 +17,7 @@ from bench.content import (
     make_sparse,
     make_variants,
     path_of,
-    rehearsed,
+    rehearse,
     small_file,
 )
 from bench.measure import warm
@@ -32,7 +32,7 @@ LIBRARIES = {  # what else opens a file of the format, and lists it
     "onnx": "onnx.load",
 }
 LARGEST = {**dict.fromkeys(HASHES, 10**9), "onnx": 2 * 10**9}  # real data; the most that a protobuf message has
-SLOW = 3.0  # seconds for 100,000 tensors above which nobody waits for a million
+SLOW = 3.0  # seconds for 100,000 tensors: a contender that takes longer is not measured on a million
 
 
 # -- works ------------------------------------------------------------------------------------------------------------
@@ -45,11 +45,11 @@ def holdall_lists(path: str, small: str) -> Action:
         with holdall.open(path) as model:
             return {"same": len(list(model))}
 
-    return rehearsed(action, small, path)
+    return rehearse(action, small, path)
 
 
 def library_lists(library: str, path: str, small: str) -> Action:
-    return rehearsed(lambda path: {"same": len(_names(library, path))}, small, path)
+    return rehearse(lambda path: {"same": len(_names(library, path))}, small, path)
 
 
 def _names(library: str, path: str) -> list[str]:
@@ -165,7 +165,7 @@ def by_tensors(run: Run) -> Iterator[Case]:
             run.pick(3, 1),
             beside=SAFE_OPEN,
             plots=["open-tensors", "open-formats"],
-            says="The twins are the readable Python bodies of the C kernels (HOLDALL_NATIVE=0).",
+            says="The twins are the plain Python readers that serve where no C was compiled (HOLDALL_NATIVE=0).",
         )
         slow = SLOW * count / 100_000
         quick_ones = [format for format in FORMATS if once(folder, count, format) < slow]
@@ -217,7 +217,7 @@ def ours(folder: Path, count: int, format: str, bars: list[Bar] | None = None) -
 
 def twin(folder: Path, count: int, format: str) -> Contender:
     job = replace(lists(folder, count, format), env={"HOLDALL_NATIVE": "0"})
-    return Contender(f"holdall, twins: {format}", job, [at_most(2.0, SAFE_OPEN)])
+    return Contender(f"holdall, twins: {format}", job, [at_most(6.0, SAFE_OPEN)])
 
 
 def theirs(folder: Path, count: int) -> list[Contender]:

@@ -88,12 +88,9 @@ def gguf_dequantizes(rows: int, kind: str) -> Action:
 
 
 def holdall_quantizes_file(source: str, target: str) -> Action:
-    from functools import partial
-
     import holdall
 
-    method = partial(holdall.quant.quantize_model, method="k4")
-    return lambda: holdall.convert(source, target, quantize=method, fsync=False)
+    return lambda: holdall.convert(source, target, quantize="k4", fsync=False)
 
 
 def matrices_are_saved(path: str, size: int) -> Action:
@@ -101,14 +98,14 @@ def matrices_are_saved(path: str, size: int) -> Action:
     import numpy as np
 
     import holdall
-    from holdall.dtypes import named
-    from holdall.payload import Made
-    from holdall.tensor import Tensor
+    from holdall.model.dtypes import find_dtype
+    from holdall.model.payload import Computed
+    from holdall.model.tensor import Tensor
 
     block = np.random.default_rng(0).normal(0, 0.02, (1024, 4096)).astype(np.float32)
     assert block.nbytes == MATRIX
-    payload = Made(MATRIX, lambda: iter([block.data]))
-    content = [Tensor(name_of(n), named("f32"), block.shape, payload) for n in range(size // MATRIX)]
+    payload = Computed(MATRIX, lambda: iter([block.data]))
+    content = [Tensor(name_of(n), find_dtype("f32"), block.shape, payload) for n in range(size // MATRIX)]
     return lambda: holdall.save(path, content, fsync=False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.case import Case, Contender, Run, at_least
-from bench.content import FORMATS, TENSORS, checksum, make, path_of, rehearsed, small_file
+from bench.content import FORMATS, TENSORS, checksum, make, path_of, rehearse, small_file
 from bench.measure import drop, warm
 from bench.work import Action, Job, work
 
@@ -34,7 +34,7 @@ OTHERS = {  # what else loads a file of the format
 def holdall_loads(path: str, small: str) -> Action:
     from holdall.numpy import load_file
 
-    return rehearsed(lambda path: checksum(load_file(path)), small, path)
+    return rehearse(lambda path: checksum(load_file(path)), small, path)
 
 
 def holdall_views(path: str, small: str) -> Action:
@@ -44,13 +44,13 @@ def holdall_views(path: str, small: str) -> Action:
         with holdall.open(path) as model:
             return checksum([tensor.numpy() for tensor in model.tensors])
 
-    return rehearsed(action, small, path)
+    return rehearse(action, small, path)
 
 
 def safetensors_loads(path: str, small: str) -> Action:
     from safetensors.numpy import load_file
 
-    return rehearsed(lambda path: checksum(load_file(path)), small, path)
+    return rehearse(lambda path: checksum(load_file(path)), small, path)
 
 
 def file_is_mapped(path: str, start: int) -> Action:
@@ -77,10 +77,10 @@ def file_is_read(path: str, start: int) -> Action:
 
 
 def other_loads(library: str, path: str, small: str) -> Action:
-    return rehearsed(lambda path: checksum(_loaded(library, path)), small, path)
+    return rehearse(lambda path: checksum(_load(library, path)), small, path)
 
 
-def _loaded(library: str, path: str) -> list[NDArray[Any]]:
+def _load(library: str, path: str) -> list[NDArray[Any]]:
     match library:
         case "numpy.load":
             import numpy as np

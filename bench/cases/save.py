@@ -51,7 +51,7 @@ def safetensors_saves(path: str, size: int, fsync: bool) -> Action:
 
     def action() -> None:
         save_file(content, path)
-        synced(path, fsync)
+        sync_if(path, fsync)
 
     return action
 
@@ -64,7 +64,7 @@ def safetensors_saves_beside_hashes(path: str, size: int, fsync: bool, kinds: li
 
     def save() -> None:
         save_file(content, path)
-        synced(path, fsync)
+        sync_if(path, fsync)
 
     return lambda: beside(lambda: hash_arrays(list(content.values()), kinds), save)
 
@@ -78,7 +78,7 @@ def bytes_are_written(path: str, size: int, fsync: bool) -> Action:
                 data = array.data.cast("B")
                 while data:
                     data = data[file.write(data) :]
-        synced(path, fsync)
+        sync_if(path, fsync)
 
     return action
 
@@ -89,7 +89,7 @@ def other_saves(library: str, path: str, size: int, fsync: bool) -> Action:
 
     def action() -> None:
         saved()
-        synced(path, fsync)
+        sync_if(path, fsync)
 
     return action
 
@@ -127,7 +127,7 @@ def _saver(library: str, path: str, content: dict[str, NDArray[Any]]) -> Callabl
             return write
 
 
-def synced(path: str, wanted: bool) -> None:
+def sync_if(path: str, wanted: bool) -> None:
     """What ``fsync=True`` does here: the file, and the folder that has its name."""
     for one in (path, str(Path(path).parent)) if wanted else ():
         fd = os.open(one, os.O_RDONLY)

@@ -22,9 +22,9 @@ def cases(run: Run) -> Iterator[Case]:
         lines = [Contender(NUMPY, Command((sys.executable, "-c", "import numpy")))]
         for format, path in files.items():
             job = Command((*holdall(), "info", str(path)))
-            lines.append(Contender(f"holdall info: {format}", job, [at_most(2.0, NUMPY)]))
+            lines.append(Contender(f"holdall info: {format}", job, [at_most(1.7, NUMPY)]))
         job = Command((*holdall(), "--version"))
-        lines.append(Contender("holdall --version", job, [at_most(0.7, NUMPY)]))
+        lines.append(Contender("holdall --version", job, [at_most(0.6, NUMPY)]))
         for one in lines:
             run_once(one.job)  # which leaves the bytecode
         yield Case(f"Start; info of {size / 1e6:,.0f} MB", lines, run.pick(9, 3), NUMPY)

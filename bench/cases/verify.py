@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.case import Case, Contender, Run, at_least, megabytes, seconds
-from bench.content import FORMATS, make, path_of, rehearsed, small_file
+from bench.content import FORMATS, make, path_of, rehearse, small_file
 from bench.hashes import hash_file
 from bench.measure import warm
 from bench.work import Action, Work, work
@@ -31,7 +31,7 @@ def holdall_verifies(path: str, level: Any, small: str) -> Action:
         report = holdall.verify(path, level=level)
         assert report.ok, report.findings
 
-    return rehearsed(action, small, path)
+    return rehearse(action, small, path)
 
 
 def file_is_hashed(path: str, kinds: list[str]) -> Action:
@@ -63,14 +63,14 @@ def openinfer_parses(path: str) -> Action:
 def holdall_describes(path: str, small: str) -> Action:
     """Statistics of all values, which is what that tool prints."""
     import holdall
-    from holdall.stats import tensor_stats
+    from holdall.operations.stats import model_stats
 
     def action(path: str) -> None:
         with holdall.open(path) as model:
-            for tensor in model.tensors:
-                tensor_stats(tensor)
+            for _ in model_stats(model):
+                pass
 
-    return rehearsed(action, small, path)
+    return rehearse(action, small, path)
 
 
 def holdall_repairs(good: str, bad: str) -> Action:
@@ -78,7 +78,7 @@ def holdall_repairs(good: str, bad: str) -> Action:
     import shutil
 
     import holdall
-    from holdall.repair import repair
+    from holdall.operations.repair import repair
 
     shutil.copyfile(good, bad)
     with holdall.open(good) as model:

@@ -1,0 +1,1 @@
+"""Campaigns that need the repository: fuzzing, failing system calls, kills, the conversion matrix."""
