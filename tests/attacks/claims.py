@@ -8,7 +8,7 @@ from struct import pack
 
 import msgspec
 
-from holdall.formats.onnx.wire import field, varint
+from holdall.format.onnx.wire import field, varint
 from tests.attacks.files import (
     aero,
     aeroset,
@@ -25,10 +25,10 @@ from tests.attacks.files import (
 )
 from tests.attacks.kit import Attack, family
 from tests.attacks.numbers import U32, U63, U64, long_opcode, shape_opcodes
-from tests.formats.gguf import build as gguf
-from tests.formats.mcf.build import Entry, with_tensors
-from tests.formats.safetensors.files import build, entry
-from tests.formats.torch.files import checkpoint, legacy, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.mcf.build import Entry, with_tensors
+from tests.format.safetensors.files import build, entry
+from tests.format.torch.files import checkpoint, legacy, named, tensor
 
 TERA = 1 << 43  # bytes
 
@@ -267,7 +267,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
 
 
 def _oinf(rank: int, dim: int) -> bytes:
-    from holdall.formats.oinf.layout import HEADER, MAGIC, TENSOR
+    from holdall.format.oinf.layout import HEADER, MAGIC, TENSOR
 
     size = 0 if dim == 0 else 4
     facts = {"name": b"w", "dtype": 10, "ndim": rank, "flags": 1, "dims": [dim] * rank, "data_nbytes": size}

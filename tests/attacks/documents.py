@@ -13,14 +13,14 @@ from zlib import compress
 import msgspec
 from blake3 import blake3
 
-from holdall.compression import compress as zstd
-from holdall.formats.onnx.wire import field
+from holdall.binary.compression import compress as zstd
+from holdall.format.onnx.wire import field
 from tests.attacks.files import aero, aeroset, good, hf_index, npy, npz, onnx, proto, tidx_entry
 from tests.attacks.kit import Attack, family
-from tests.formats.gguf import build as gguf
-from tests.formats.mcf.build import Entry, with_tensors
-from tests.formats.safetensors.files import build
-from tests.formats.torch.files import checkpoint, legacy, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.mcf.build import Entry, with_tensors
+from tests.format.safetensors.files import build
+from tests.format.torch.files import checkpoint, legacy, named, tensor
 
 _FLAT = "nothing in it holds another of its kind"
 _NO_JSON = "no JSON in it"
@@ -223,7 +223,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     yield Attack("metadata of millions of lists", npz(("w.npy", npy()), document, deflate=True))
     yield Attack("a zip in a zip", npz(("w.npy", _zip_zeros("w.npy", size)), deflate=True))
     zeros = npy(f"({size >> 3},)", "'|u1'", bytes(size >> 3))
-    yield Attack("many arrays of zeros", npz(*((f"{row}.npy", zeros) for row in range(8)), deflate=True))
+    yield Attack("many arrays of zeros", npz(*((f"{row}.npy", zeros) for row in range(64)), deflate=True))
     header = npy("(1,)", "[('a', '<f4', (" + "1," * 30_000 + "))]", bytes(4))
     yield Attack("many headers", npz(*((f"{row}.npy", header) for row in range(100)), deflate=True))
     yield Attack("a header of a megabyte", npy("(1,)", "[('a', '<f4', (" + "1," * 500_000 + "))]", bytes(4)))

@@ -17,10 +17,10 @@ import numpy as np
 from blake3 import blake3
 
 import holdall
-from holdall.examine import examine
-from holdall.explain import expand, records
-from holdall.formats.aero.layout import ENTRY, HEADER, TOC
-from holdall.formats.onnx.wire import field as proto_field
+from holdall.format.aero.layout import ENTRY, HEADER, TOC
+from holdall.format.onnx.wire import field as proto_field
+from holdall.operations.examine import examine
+from holdall.operations.explain import expand, list_records
 
 TENSORS = {"first": np.ones((2, 3), np.float32), "second": np.arange(6, dtype=np.float32)}
 
@@ -43,7 +43,7 @@ def places(format: str) -> Mapping[tuple[str, str, int], tuple[int, int]]:
     with examine(good(format), format=format) as seen:
         assert seen.report.ok
         for owner in seen.ledger.owners:
-            for row, record in enumerate(records(owner)):
+            for row, record in enumerate(list_records(owner)):
                 for each in expand(record, seen.source):
                     found[owner.name, each.name, row] = (each.offset, each.size)
     return found

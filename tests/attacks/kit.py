@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import holdall
-from holdall import registry
-from holdall.cut import cut_of
 from holdall.errors import UnsupportedError
-from holdall.examine import examine
+from holdall.format import registry
+from holdall.operations.examine import examine
+from holdall.operations.truncated import find_truncation
 from holdall.testing import corpus
 from holdall.testing.corpus import STAGES, Stage
 from holdall.testing.isolation import Cost, cost_of
@@ -115,8 +115,8 @@ def _is_file(what: Input) -> bool:
 def _stage(what: Input, format: str | None) -> Stage:
     with examine(what, format=format) as seen:  # never raises, nor does looking for what is missing
         seen.audit()
-        cut_of(seen)
-    return corpus.refused_at(what, format)  # type: ignore[arg-type]
+        find_truncation(seen)
+    return corpus.find_refusal(what, format)  # type: ignore[arg-type]
 
 
 def _stage_of_no_file(what: Input, format: str | None) -> Stage:

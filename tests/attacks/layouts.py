@@ -1,4 +1,4 @@
-"""Bytes that belong to two, to nobody, or to another format; names that come twice."""
+"""Bytes that two parts of a file claim, that none claims, or that are another format; names that come twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
 
-from holdall.formats.onnx.wire import field
+from holdall.format.onnx.wire import field
 from tests.attacks.files import (
     aero,
     aeroset,
@@ -26,10 +26,10 @@ from tests.attacks.files import (
     tidx_entry,
 )
 from tests.attacks.kit import Attack, family
-from tests.formats.gguf import build as gguf
-from tests.formats.mcf.build import Entry, mcf, with_tensors
-from tests.formats.safetensors.files import build, entry
-from tests.formats.torch.files import checkpoint, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.mcf.build import Entry, mcf, with_tensors
+from tests.format.safetensors.files import build, entry
+from tests.format.torch.files import checkpoint, named, tensor
 
 # -- overlap ----------------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     yield Attack("values here and elsewhere", path)
 
 
-# -- what nobody owns, and what is two files --------------------------------------------------------------------------
+# -- bytes that nothing owns, and files of two formats ----------------------------------------------------------------
 
 POLYGLOT = family(
     "polyglot", "bytes that belong to nothing are reported, and a file that is valid as two formats is one"
@@ -172,9 +172,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     data = onnx(proto())
     for tail in _TAILS[1:]:
         yield Attack(f"and {tail[:4]!r}", data + tail, "open")
-    yield Attack(
-        "a zip in a field that nobody knows", data + field(1000, _ZIP), "never"
-    )  # protobuf lets others extend it
+    yield Attack("a zip in an unknown field", data + field(1000, _ZIP), "never")  # protobuf lets others extend it
     yield Attack("two models in one file", data + data)
 
 
@@ -296,7 +294,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
 @DUPLICATES.on("torch")
 def _(folder: Path, format: str) -> Iterator[Attack]:
     nested = b"\x80\x02}(X\3\0\0\0a.b" + tensor() + b"X\1\0\0\0a}X\1\0\0\0b" + tensor() + b"su."
-    yield Attack("tensors once they are flattened", checkpoint(nested, {"0": bytes(16)}))
+    yield Attack("tensors once they are flattened", checkpoint(nested, {"0": bytes(16)}), "never")
     yield Attack("entries", _entry_twice("torch"))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.attacks.files import aero, good, npy, npz, onnx, proto, tidx_entry
 from tests.attacks.kit import Attack, family
-from tests.formats.gguf import build as gguf
-from tests.formats.mcf.build import Entry, with_tensors
-from tests.formats.safetensors.files import build, entry
-from tests.formats.torch.files import checkpoint, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.mcf.build import Entry, with_tensors
+from tests.format.safetensors.files import build, entry
+from tests.format.torch.files import checkpoint, named, tensor
 
 NAMES = family("names", "a name is printed so that it steers no terminal, and extracted into the folder that was named")
 
@@ -65,7 +65,7 @@ def _(folder: Path, format: str) -> Iterator[Attack]:
     for name in HOSTILE:
         yield Attack(repr(name[:30]), checkpoint(named(tensor(), name.encode()), {"0": bytes(16)}), "never")
         asked = f"c{name}\n{name}\n".encode() if "\n" not in name else b"cos\nsystem\n"
-        yield Attack(f"a global {name[:30]!r}", checkpoint(b"\x80\x02" + asked + b"."))
+        yield Attack(f"a global {name[:30]!r}", checkpoint(b"\x80\x02" + asked + b"."), "warning")
 
 
 @NAMES.on("npz")

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
 
-from holdall.formats.mcf.layout import METHODS
+from holdall.format.mcf.layout import METHODS
 from tests.attacks.files import aero, external, npy, npz, onnx, patched, proto, tidx_entry
 from tests.attacks.kit import Attack, family
-from tests.formats.gguf import build as gguf
-from tests.formats.mcf.build import Entry, with_tensors
-from tests.formats.safetensors.files import build, entry
-from tests.formats.torch.files import checkpoint, legacy, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.mcf.build import Entry, with_tensors
+from tests.format.safetensors.files import build, entry
+from tests.format.torch.files import checkpoint, legacy, named, tensor
 
 U32, U63, U64 = (1 << 32) - 1, 1 << 63, (1 << 64) - 1
 

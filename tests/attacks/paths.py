@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from holdall import registry
+from holdall.format import registry
 from tests.attacks.files import (
     aeroset,
     external,
@@ -22,9 +22,9 @@ from tests.attacks.files import (
     proto,
 )
 from tests.attacks.kit import INSIDE, Attack, family
-from tests.formats.gguf import build as gguf
-from tests.formats.safetensors.files import build, entry
-from tests.formats.torch.files import checkpoint, named, tensor
+from tests.format.gguf import build as gguf
+from tests.format.safetensors.files import build, entry
+from tests.format.torch.files import checkpoint, named, tensor
 
 _ALONE = "one file, which names no other"
 

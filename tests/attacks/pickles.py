@@ -12,9 +12,11 @@ from pathlib import Path
 
 from tests.attacks.files import npy, npz
 from tests.attacks.kit import Attack, family
-from tests.formats.torch.files import Bomb, checkpoint, legacy, touch
+from tests.format.torch.files import Bomb, checkpoint, legacy, touch
 
-PICKLES = family("pickles", "no pickle is run: whatever is not plain values and tensors is refused by name")
+PICKLES = family(
+    "pickles", "no pickle is run: what is not plain values and tensors is data, with a warning, or refused"
+)
 
 
 def _opcodes(canary: Path) -> Iterator[tuple[str, bytes]]:
@@ -53,12 +55,18 @@ def _opcodes(canary: Path) -> Iterator[tuple[str, bytes]]:
 @PICKLES.on("torch")
 def _(folder: Path, format: str) -> Iterator[Attack]:
     for name, data in _opcodes(folder / "canary"):
-        yield Attack(name, checkpoint(data))
-        yield Attack(f"{name}, in an old file", legacy(data))
+        yield Attack(name, checkpoint(data), "warning")
+        yield Attack(f"{name}, in an old file", legacy(data), "warning")
         yield Attack(f"{name}, as keys of an old file", legacy(pickle.dumps({}, 2))[: -len(pickle.dumps([], 2))] + data)
+        place = "warning" if data.startswith(b"\x80") else "never"  # a package has no pickles of protocol 0 and 1
+        yield Attack(f"{name}, in a package", npz(("p/.data/extern_modules", b""), ("p/m/x.pkl", data)), place)
+        script = ("a/data.pkl", b"\x80\x02c__torch__\nM\n)\x81."), ("a/code/__torch__.py", b"")
+        yield Attack(f"{name}, as constants of TorchScript", npz(*script, ("a/constants.pkl", data)), "warning")
         yield Attack(f"{name}, alone", data)
         yield Attack(f"{name}, in a tar", _tar(data))
     yield Attack("two pickles", _two_pickles(folder / "canary"))
+    both = ("p/data.pkl", b"\x80\x02}."), ("p/.data/extern_modules", b""), ("p/m/x.pkl", b"\x80\x02}.")
+    yield Attack("a package that is a checkpoint", npz(*both))
 
 
 def _tar(data: bytes) -> bytes:

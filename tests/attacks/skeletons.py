@@ -1,4 +1,4 @@
-"""Hostile skeletons: what a conversion would carry of its source, written by somebody who means harm."""
+"""Hostile skeletons: what a conversion would carry of its source, written to do harm."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 from blake3 import blake3
 
 import holdall
-from holdall.compression import compress
+from holdall.binary.compression import compress
 from holdall.errors import ContentError
-from holdall.metadata import HASHES, SKELETON
-from holdall.operations.convert.skeleton import Bond, Member, Skeleton
+from holdall.model.metadata import HASHES, SKELETON
+from holdall.operations.convert.skeleton import Bond, Skeleton, SkeletonFile
 from tests.attacks.files import OPTIONS, TENSORS, good
 from tests.attacks.kit import Attack, family
 
@@ -35,34 +35,36 @@ def texts() -> dict[str, str]:
     """What to carry, by what is wrong with it."""
     oinf = good("oinf")
     bond = Bond("first", "f32", (2, 3), 24, "first", "f32", (2, 3))
-    whole = Member("", len(oinf), (), oinf)
-    vast = Bond("gone", "u8", (_vast(oinf).cuts[0][1],), _vast(oinf).cuts[0][1], "", "", ())
+    whole = SkeletonFile("", len(oinf), (), oinf)
+    vast = Bond("gone", "u8", (_vast(oinf).holes[0][1],), _vast(oinf).holes[0][1], "", "", ())
     zeros = compress(bytes(100 << 20), 19)
     made: dict[str, object] = {
         "of nothing": Skeleton("oinf", (), (), False),
         "of no format": Skeleton("", (), (whole,), False),
         "of a format that is none": Skeleton("../../evil", (), (whole,), False),
-        "of a file that is another": Skeleton("oinf", (), (Member("", 8, (), b"PK\3\4abcd"),), False),
+        "of a file that is another": Skeleton("oinf", (), (SkeletonFile("", 8, (), b"PK\3\4abcd"),), False),
         "of two files": Skeleton("oinf", (), (whole, whole), False),
-        "of a folder with a path": Skeleton("hf", (), (Member("../../etc/passwd", 1, (), b"x"),), True),
-        "of a folder with an absolute path": Skeleton("hf", (), (Member("/etc/passwd", 1, (), b"x"),), True),
-        "of a folder with an escape": Skeleton("hf", (), (Member("\x1b[2J", 1, (), b"x"),), True),
-        "with a cut past the end": Skeleton("oinf", (bond,), (Member("", 80, ((72, HUGE, 0),), oinf[:72]),), False),
-        "with cuts that overlap": Skeleton("oinf", (bond,), (
-            Member("", 100, ((72, 24, 0), (80, 24, 0)), oinf[:72]),), False),
-        "with a cut before the start": Skeleton("oinf", (bond,), (Member("", 80, ((-8, 16, 0),), oinf[:72]),), False),
-        "with a cut of a bond that is not there": Skeleton("oinf", (bond,), (
-            Member("", 80, ((72, 8, 7),), oinf[:72]),), False),
-        "with less than it says": Skeleton("oinf", (), (Member("", HUGE, (), oinf),), False),
-        "with a hole of terabytes": Skeleton("oinf", (bond,), (Member("", HUGE, ((0, HUGE, 0),), b""),), False),
+        "of a folder with a path": Skeleton("hf", (), (SkeletonFile("../../etc/passwd", 1, (), b"x"),), True),
+        "of a folder with an absolute path": Skeleton("hf", (), (SkeletonFile("/etc/passwd", 1, (), b"x"),), True),
+        "of a folder with an escape": Skeleton("hf", (), (SkeletonFile("\x1b[2J", 1, (), b"x"),), True),
+        "with a hole past the end": Skeleton("oinf", (bond,), (
+            SkeletonFile("", 80, ((72, HUGE, 0),), oinf[:72]),), False),
+        "with holes that overlap": Skeleton("oinf", (bond,), (
+            SkeletonFile("", 100, ((72, 24, 0), (80, 24, 0)), oinf[:72]),), False),
+        "with a hole before the start": Skeleton("oinf", (bond,), (
+            SkeletonFile("", 80, ((-8, 16, 0),), oinf[:72]),), False),
+        "with a hole of a bond that is not there": Skeleton("oinf", (bond,), (
+            SkeletonFile("", 80, ((72, 8, 7),), oinf[:72]),), False),
+        "with less than it says": Skeleton("oinf", (), (SkeletonFile("", HUGE, (), oinf),), False),
+        "with a hole of terabytes": Skeleton("oinf", (bond,), (SkeletonFile("", HUGE, ((0, HUGE, 0),), b""),), False),
         "with a table larger than its bond": Skeleton("oinf", (bond,), (_vast(oinf),), False),
         "with a table of gigabytes that are not there": Skeleton("oinf", (vast,), (_vast(oinf),), False),
         "with a tensor that is not there": Skeleton("oinf", (Bond("w", "f32", (2,), 8, "missing", "f32", (2,)),), (
-            Member("", 80, ((72, 8, 0),), oinf[:72]),), False),
+            SkeletonFile("", 80, ((72, 8, 0),), oinf[:72]),), False),
         "with a bond larger than its tensor": Skeleton("oinf", (Bond("w", "f32", (7,), 30, "first", "f32", (2, 3)),), (
-            Member("", 102, ((72, 30, 0),), oinf[:72]),), False),
-        "with a cut larger than its bond": Skeleton("oinf", (bond,), (
-            Member("", 272, ((72, 200, 0),), oinf[:72]),), False),
+            SkeletonFile("", 102, ((72, 30, 0),), oinf[:72]),), False),
+        "with a hole larger than its bond": Skeleton("oinf", (bond,), (
+            SkeletonFile("", 272, ((72, 200, 0),), oinf[:72]),), False),
         "within a skeleton": Skeleton("safetensors", (), (_carrying(),), False),
         "that is a list": [[[[]]]],
         "that is nested deep": b"\x91" * 100_000,
@@ -83,20 +85,20 @@ def texts() -> dict[str, str]:
     }
 
 
-def _vast(oinf: bytes) -> Member:
+def _vast(oinf: bytes) -> SkeletonFile:
     """An OINF header whose tables are all of a file of 1.9 GB, none of it kept."""
-    from holdall.formats.oinf.layout import HEADER
+    from holdall.format.oinf.layout import HEADER
 
     size = (1900 << 20) & ~7
     fields = vars(HEADER.read(oinf, 0)) | {"n_tensors": 1, "n_metadata": 0, "offset_data": size, "file_size": size}
-    return Member("", size, ((HEADER.size, size - HEADER.size, 0),), HEADER.pack(**fields))
+    return SkeletonFile("", size, ((HEADER.size, size - HEADER.size, 0),), HEADER.pack(**fields))
 
 
-def _carrying() -> Member:
-    from tests.formats.safetensors.files import build
+def _carrying() -> SkeletonFile:
+    from tests.format.safetensors.files import build
 
     data = build({"__metadata__": {SKELETON: Skeleton("oinf", (), (), False).to_text(), HASHES: ""}})
-    return Member("", len(data), (), data)
+    return SkeletonFile("", len(data), (), data)
 
 
 _DISGUISE, _HIDDEN = "holdall.Skeleton", "holdall.Hashes"

@@ -8,22 +8,28 @@ from pathlib import Path
 import pytest
 
 import holdall
-from holdall import registry
-from holdall.testing.isolation import isolated
+from holdall.format import registry
+from holdall.testing.isolation import run_isolated
 from tests.attacks.files import aeroset, good, hf_folder
 from tests.attacks.kit import FAMILIES, MIB, late, trial
 
-for _module in ("numbers", "claims", "layouts", "documents", "pickles", "paths", "names", "skeletons"):
+for _module in ("numbers", "claims", "layouts", "documents", "pickles", "records", "paths", "names", "skeletons"):
     import_module(f"tests.attacks.{_module}")
 
-PAIRS = [(name, format) for name, each in FAMILIES.items() for format in registry.names() if each.covers(format)]
+MANY = {("records", "torch")}  # a hundred files of a megabyte
+PAIRS = [
+    pytest.param(name, format, marks=pytest.mark.long if (name, format) in MANY else ())
+    for name, each in FAMILIES.items()
+    for format in registry.names()
+    if each.covers(format)
+]
 
 
 @pytest.mark.parametrize(("name", "format"), PAIRS)
 def test_an_attack_comes_to_what_it_must(name: str, format: str, tmp_path: Path) -> None:
     attacks = list(FAMILIES[name].attacks(format, tmp_path))
     assert attacks, "a builder that builds nothing"
-    outcomes = isolated(trial, attacks, format, memory=400 * MIB, seconds=60)
+    outcomes = run_isolated(trial, attacks, format, memory=400 * MIB, seconds=120)
     wrong = [late(attack, each) for attack, pair in zip(attacks, outcomes, strict=True) for each in pair]
     assert not any(wrong), "\n".join(filter(None, wrong))
     assert not (tmp_path / "canary").exists(), "code of a file was run"

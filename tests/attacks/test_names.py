@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdall import registry
 from holdall.cli import main
+from holdall.format import registry
 from tests.attacks.files import good
 from tests.attacks.names import HOSTILE, NAMES
 
@@ -39,7 +39,7 @@ def test_what_is_printed_of_a_hostile_name_is_only_letters(format: str, tmp_path
         for command in commands:
             for more in ((), ("--json",)):
                 code, output = run(*command, *more)
-                assert code in (0, 1), (command, output[-500:])
+                assert code in (0, 1, 3), (command, output[-500:])
                 assert not steers(output), (attack.name, command, steers(output))
                 assert max(map(len, output.splitlines()), default=0) < 5_000 or more, (attack.name, command)
 
@@ -56,7 +56,7 @@ def test_what_is_extracted_lies_in_the_folder_that_was_named(format: str, tmp_pa
         before = {file for file in tmp_path.rglob("*") if file.is_file()}
         out = tmp_path / f"out{number}"
         code, output = run("extract", path, "--all", out)
-        assert code in (0, 1) and not steers(output), (attack.name, code, output[-500:])
+        assert code in (0, 1, 3) and not steers(output), (attack.name, code, output[-500:])
         made = {file for file in tmp_path.rglob("*") if file.is_file()} - before
         assert all(file.parent == out for file in made), (attack.name, made)
         assert all(file.name.isprintable() and not file.name.startswith((".", "-")) for file in made)

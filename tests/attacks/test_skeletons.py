@@ -10,7 +10,7 @@ import pytest
 
 import holdall
 from holdall.errors import HoldallError
-from holdall.testing.isolation import isolated
+from holdall.testing.isolation import run_isolated
 from tests.attacks.files import TENSORS
 from tests.attacks.kit import MIB, Attack, Outcome, cost_of
 from tests.attacks.skeletons import SKELETONS
@@ -47,7 +47,7 @@ def test_the_way_back_of_a_hostile_skeleton_does_no_harm(format: str, tmp_path: 
     for target in TARGETS:  # so that imports are not counted
         holdall.convert(tmp_path / "plain", tmp_path / f"plain.{target}", format=target)
     before = {path for path in tmp_path.rglob("*") if (tmp_path / "out") not in path.parents}
-    for what, outcome in isolated(convert_all, attacks, tmp_path / "out", memory=4096 * MIB):
+    for what, outcome in run_isolated(convert_all, attacks, tmp_path / "out", memory=4096 * MIB):
         assert outcome.cost.seconds < 2, (what, outcome.cost)
         assert outcome.cost.peak_bytes < 100 * MIB, (what, outcome.cost.peak_bytes >> 20)
     assert {path for path in tmp_path.rglob("*") if (tmp_path / "out") not in path.parents} == before

@@ -69,7 +69,7 @@ def terminal():
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 1 << 16)
-    except OSError:  # how Linux says that nobody writes any more
+    except OSError:  # on Linux, the end of a terminal that has no writer left
         return b""
 
 

@@ -9,6 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.conftest import LAUNCH, SRC
 
 import holdall
+from tests.cli.conftest import LAUNCH, SRC
 
 READING = ("info", "ls", "verify", "explain")
+
+# A module that takes a minute to import. A signal that arrives between two lines is seen at the next turn of a loop;
+# one long sleep could begin before that, and nothing would end it.
+SLOW = "import time\nprint('ready', flush=True)\nfor _ in range(600):\n    time.sleep(0.1)\n"
 
 
 @pytest.mark.parametrize("name", READING)
@@ -41,20 +46,22 @@ def test_wrong_usage_is_2(cli, model_path, name):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["extract", "mask", "-o", "-", "--json"], "--output - goes without --json"),
-        (["ls", "--tree", "--json"], "--tree goes with neither --long nor --json"),
-        (["ls", "--tree", "--long"], "--tree goes with neither --long nor --json"),
+        (["ls", "--tree", "--json"], "--tree goes with none of --long, --json and --stats"),
+        (["ls", "--tree", "--long"], "--tree goes with none of --long, --json and --stats"),
+        (["ls", "--tree", "--stats"], "--tree goes with none of --long, --json and --stats"),
+        (["ls", "--long", "--stats"], "--stats and --long do not go together; --json --stats has all"),
         (["explain", "--table", "nosuch"], "has no table 'nosuch'"),
         (["extract", "mask", "-o", ""], "'-o' / '--output': the name of a file is empty"),
     ],
     ids=str,
 )
-def test_words_that_do_not_go_together_are_2(cli, model_path, words, told):
+def test_words_that_do_not_go_together_are_2(cli, model_path, words, message):
     shown = cli(words[0], model_path, *words[1:])
     assert (shown.exit_code, shown.stdout) == (2, "")
-    assert told in shown.stderr
+    assert message in shown.stderr
 
 
 @pytest.mark.parametrize("words", [["info"], ["ls"], ["verify"], ["convert", "x.oinf"], ["diff", "x.oinf"]], ids=str)
@@ -68,7 +75,10 @@ def test_an_unknown_command_is_2(cli):
     assert cli("frobnicate").exit_code == 2
 
 
-@pytest.fixture(params=["empty", "folder", "cut", "missing", "text", "fifo"])
+ODD = ["empty", "folder", "cut", "missing", "text", "fifo"]
+
+
+@pytest.fixture(params=ODD)
 def odd_path(request, tmp_path, broken_path):
     path = tmp_path / "odd thing.oinf"
     match request.param:
@@ -86,12 +96,16 @@ def odd_path(request, tmp_path, broken_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["info", "ls", "extract"])
-def test_what_cannot_be_opened_is_1_and_one_sentence(cli, odd_path, name, request):
-    if name == "info" and "cut" in request.node.callspec.id:
-        pytest.skip("info says what is left of it")
+# `info` shows what is left of a file that was cut, so that it is not asked here.
+OPENING = [("info", ["empty", "folder", "missing", "text", "fifo"]), ("ls", ODD), ("extract", ODD)]
+
+
+@pytest.mark.parametrize(
+    ("odd_path", "name"), [(kind, name) for name, kinds in OPENING for kind in kinds], indirect=["odd_path"]
+)
+def test_what_cannot_be_opened_is_1_or_3_and_one_sentence(cli, odd_path, name):
     shown = cli(name, odd_path, *(["w"] if name == "extract" else []))
-    assert shown.exit_code == 1
+    assert shown.exit_code == (3 if odd_path.is_dir() or odd_path.suffix == ".txt" else 1)
     assert shown.stdout == ""
     (line,) = shown.stderr.splitlines()
     assert line.startswith("holdall: ")
@@ -102,7 +116,8 @@ def test_what_cannot_be_opened_is_1_and_one_sentence(cli, odd_path, name, reques
 @pytest.mark.parametrize("name", ["verify", "explain"])
 def test_what_is_wrong_is_1(cli, odd_path, name):
     shown = cli(name, odd_path)
-    assert shown.exit_code == 1
+    foreign = odd_path.suffix == ".txt" or (odd_path.is_dir() and name == "verify")
+    assert shown.exit_code == (3 if foreign else 1)
     assert "odd thing" in shown.output
     assert "Traceback" not in shown.output
 
@@ -132,7 +147,7 @@ def test_a_bug_is_one_sentence_too(cli, model_path, monkeypatch):
     def bug(*arguments, **options):
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr("holdall.examine.examine", bug)
+    monkeypatch.setattr("holdall.operations.examine.examine", bug)
     shown = cli("info", model_path)
     assert shown.exit_code == 1
     assert shown.stderr == "holdall: this should not happen: ZeroDivisionError: surprise (--debug shows where)\n"
@@ -143,7 +158,7 @@ def test_untrusted_has_tight_limits_and_no_map(cli, tmp_path, monkeypatch):
     holdall.save(path, [holdall.Tensor("deep", holdall.Tensor.of("x", np.zeros(1, np.int8)).dtype, (1,) * 100, None)])
     assert cli("ls", path).exit_code == 0
     shown = cli("ls", "--untrusted", path)
-    assert shown.exit_code == 1
+    assert shown.exit_code == 3
     assert "above the limit of 64" in shown.stderr
 
     def refuse(*arguments, **options):
@@ -163,7 +178,7 @@ def safetensors_named(path, name):
 
 @pytest.mark.parametrize("name", ["a\x1b[31mb", "x\u202ey", "two\nlines", "bell\x07", "\x9b31m", "del\x7f"])
 def test_names_from_files_cannot_steer_the_terminal(cli, tmp_path, name):
-    pytest.importorskip("holdall.formats.safetensors")
+    pytest.importorskip("holdall.format.safetensors")
     path = tmp_path / "evil.safetensors"
     safetensors_named(path, name)
     for arguments in (["ls"], ["ls", "--tree"], ["info"], ["explain"], ["verify"]):
@@ -192,7 +207,7 @@ def test_a_closed_pipe_is_quiet(command, tmp_path):
 
 
 def test_ctrl_c_is_one_line_and_130(command, tmp_path):
-    (tmp_path / "slow.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "slow.py").write_text(SLOW)
     process = command("from-dataclass", "slow:X", "x.oinf", run=False, cwd=tmp_path)
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGINT)
@@ -200,8 +215,22 @@ def test_ctrl_c_is_one_line_and_130(command, tmp_path):
     assert (process.returncode, out, err) == (130, b"", b"holdall: interrupted\n")
 
 
+def test_ctrl_c_inside_a_lock_is_one_line_and_130_too(cli, model_path, monkeypatch):
+    """Python's locks may answer an interrupt with a RuntimeError of their own."""
+
+    def interrupt(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr("holdall.operations.examine.examine", interrupt)
+    shown = cli("info", model_path)
+    assert (shown.exit_code, shown.stderr) == (130, "holdall: interrupted\n")
+
+
 def test_sigterm_is_143(command, tmp_path):
-    (tmp_path / "slow.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "slow.py").write_text(SLOW)
     process = command("from-dataclass", "slow:X", "x.oinf", run=False, cwd=tmp_path)
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGTERM)
@@ -247,7 +276,7 @@ def test_a_terminal_that_is_closed_leaves_no_part(large_path, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     line = [sys.executable, "-c", LAUNCH, "convert", str(large_path), str(out / "x.oinf"), "--cast", "bf16"]
-    child, ours = pty.fork()  # the child has a terminal of its own, whose end is a SIGHUP
+    child, ours = pty.fork()  # closing the terminal of the child sends it a SIGHUP
     if not child:
         os.execve(sys.executable, line, {**os.environ, "PYTHONPATH": str(SRC), "TERM": "xterm"})
     wait_for_part(out)
@@ -286,7 +315,7 @@ def test_a_thread_may_call_it(cli, model_path):
 @pytest.mark.parametrize("way", ["module", "script"])
 def test_ctrl_c_during_start_up_is_one_line_and_130(tmp_path, way):
     """While click is being imported: a click.py of our own makes that last as long as it takes."""
-    (tmp_path / "click.py").write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    (tmp_path / "click.py").write_text(SLOW)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{SRC}"}
     line = [sys.executable, *(["-m", "holdall"] if way == "module" else ["-c", LAUNCH]), "--version"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
@@ -297,7 +326,7 @@ def test_ctrl_c_during_start_up_is_one_line_and_130(tmp_path, way):
 
 
 def test_the_script_is_the_module():
-    with (SRC.parent / "pyproject.toml").open("rb") as file:
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
         scripts = tomllib.load(file)["project"]["scripts"]
     assert scripts == {"holdall": "holdall.__main__:run"}
     assert LAUNCH == "from holdall.__main__ import run; run()"
@@ -308,7 +337,7 @@ FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/ful
 
 @pytest.mark.parametrize(
     ("redirection", "reason"),
-    [pytest.param("> /dev/full", "No space left on device", marks=FULL), (">&-", "Bad file descriptor")],
+    [pytest.param("> /dev/full", ": No space left on device", marks=FULL), (">&-", " is closed")],
 )
 @pytest.mark.parametrize("words", [["info"], ["ls", "--json"], ["--help"], ["extract", "-o", "-", "--raw"]], ids=str)
 @pytest.mark.parametrize("buffered", [True, False])
@@ -320,7 +349,7 @@ def test_output_that_cannot_be_written_is_named(model_path, redirection, reason,
         env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONUNBUFFERED": "" if buffered else "1"},
         timeout=60,
     )
-    assert (done.returncode, done.stderr.decode()) == (1, f"holdall: standard output: {reason}\n")
+    assert (done.returncode, done.stderr.decode()) == (1, f"holdall: standard output{reason}\n")
 
 
 def test_closed_stderr_is_no_problem(model_path):

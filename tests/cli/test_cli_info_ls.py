@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import holdall
+from holdall import oinf
 
 
 def test_info_fits_one_screen_and_says_the_essentials(cli, model_path):
@@ -19,14 +20,15 @@ def test_info_json_has_its_documented_keys(cli, model_path):
     facts = json.loads(cli("info", "--json", model_path).output)
     assert list(facts) == [
         "path", "format", "version", "size", "files", "tensors", "parameters", "nbytes", "dtypes", "sizevars",
-        "metadata", "assets", "largest", "problems",
+        "metadata", "assets", "largest", "kinds", "tied",
+        "beside", "problems",
     ]  # fmt: skip
     assert facts["size"] == model_path.stat().st_size
     assert (facts["format"], facts["version"], facts["tensors"], facts["parameters"]) == ("oinf", [1], 5, 3046)
     assert facts["metadata"] == {"arch": "mlp", "depth": 2}
     assert facts["largest"][0] == {"name": "wide", "dtype": "i64", "shape": [3000], "nbytes": 24000}
     assert sum(row["nbytes"] for row in facts["dtypes"]) == facts["nbytes"]
-    assert facts["problems"] == {"error": 0, "warning": 0, "note": 0}
+    assert facts["problems"] == {"error": 0, "unread": 0, "warning": 0, "note": 0}
 
 
 def test_info_of_a_damaged_index_shows_the_rest_and_fails(cli, model_path):
@@ -57,9 +59,10 @@ def test_info_json_of_what_no_format_has(cli, tmp_path, what):
     path.touch() if what == "empty" else path.mkdir()
     shown = cli("info", "--json", path)
     facts = json.loads(shown.stdout)
-    assert shown.exit_code == 1
+    kind, code = ("error", 1) if what == "empty" else ("unread", 3)
+    assert shown.exit_code == code
     assert list(facts) == ["path", "format", "size", "problems", "first_problem"]
-    assert (facts["path"], facts["format"], facts["size"], facts["problems"]["error"]) == (str(path), None, 0, 1)
+    assert (facts["path"], facts["format"], facts["size"], facts["problems"][kind]) == (str(path), None, 0, 1)
     assert "is an empty file" in facts["first_problem"]["message"] or what == "folder"
 
 
@@ -177,3 +180,73 @@ def test_ls_says_that_a_tensor_has_no_data(cli, tmp_path):
         assert "no data" in cli("ls", path, *more).output
     assert json.loads(cli("ls", path, "--json").output)["offset"] is None
     assert cli("info", path).exit_code == 0
+
+
+def test_info_shows_the_uuid_and_the_chunks_of_aero(cli, tmp_path):
+    uuid = "00112233-4455-6677-8899-aabbccddeeff"
+    path = tmp_path / "x.aero"
+    holdall.save(path, {"w": np.ones(100, np.float32)}, uuid=uuid.replace("-", ""), chunk={"NOTE:my note": b"x" * 2000})
+    shown = cli("info", path).output
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["uuid", uuid] in rows
+    assert ["chunks", "name", "offset", "bytes", "uncompressed", "flags"] in rows
+    assert any(row[:3] == ["NOTE", "my", "note"] and row[-3:] == ["2,000", "2,000", "optional"] for row in rows)
+    native = json.loads(cli("info", "--json", path).output)["native"]
+    assert native["uuid"] == uuid
+    assert [chunk["fourcc"] for chunk in native["chunks"]] == ["MJSN", "MMSG", "NOTE", "TIDX", "WTSH"]
+    weights = native["chunks"][-1]
+    assert (weights["name"], weights["bytes"], weights["flags"]) == ("weights.shard0", 400, "mmap")
+    assert path.read_bytes()[weights["offset"] :] == np.ones(100, np.float32).tobytes()
+
+
+def test_info_shows_few_of_many_chunks(cli, tmp_path):
+    path = tmp_path / "x.aero"
+    chunks = {f"NOTE:{number}": b"" for number in range(30)}
+    holdall.save(path, {"w": np.ones(100, np.float32)}, chunk=chunks)
+    shown = cli("info", path).output
+    assert shown.count("NOTE") == 18 and "… and 14 more (--json shows all)" in shown
+    assert len(json.loads(cli("info", "--json", path).output)["native"]["chunks"]) == 34
+
+
+def test_info_shows_the_parts_of_a_set(cli, tmp_path):
+    arrays = {f"t{number}": np.ones(100, np.float32) for number in range(4)}
+    holdall.save(tmp_path / "x", arrays, format="aeroset", max_shard_bytes=400, part_shards=2)
+    parts = json.loads(cli("info", "--json", tmp_path / "x").output)["native"]["parts"]
+    assert [(part["path"], part["chunks"]) for part in parts] == [("part-000.aero", 5), ("part-001.aero", 5)]
+    for part in parts:
+        file = tmp_path / "x" / part["path"]
+        assert part["bytes"] == file.stat().st_size
+        assert (
+            part["uuid"].replace("-", "") == file.read_bytes()[52:68].hex()
+            and part["uuid"] in cli("info", tmp_path / "x").output
+        )
+
+
+def test_ls_stats_are_those_of_numpy(cli, tmp_path):
+    path = tmp_path / "m.oinf"
+    values = np.array([[0, 1.5, np.nan], [-2, 0, np.inf]], np.float32)
+    tensors = {"b": oinf.Uninitialized("f32", (4,)), "e": np.zeros(0), "w": values}
+    holdall.save(path, oinf.model(tensors))
+    head, *lines = cli("ls", "--stats", path).output.splitlines()
+    assert head.split() == ["name", "dtype", "shape", "min", "max", "mean", "std", "zeros", "nan"]
+    finite = values[np.isfinite(values)].astype(np.float64)
+    figures = [f"{value:.6g}" for value in (finite.min(), finite.max(), finite.mean(), finite.std())]
+    rows = {line.split()[0]: line.split()[-6:] for line in lines}
+    assert rows == {"b": ["-"] * 6, "e": ["-"] * 4 + ["0", "0"], "w": [*figures, "2", "1"]}
+    found = {row["name"]: row for row in map(json.loads, cli("ls", "--stats", "--json", path).output.splitlines())}
+    assert found["b"]["skipped"] == "no data"
+    assert [found["w"][name] for name in ("min", "max", "zeros", "nan", "inf")] == [-2, 1.5, 2, 1, 1]
+    assert [found["w"][name] for name in ("mean", "std")] == pytest.approx([finite.mean(), finite.std()])
+    assert found["w"]["elements"] == 6
+
+
+def test_ls_stats_with_globs_and_an_order(cli, model_path):
+    shown = cli("ls", "--stats", "--sort", "size", model_path, "*.w", "wide").output.splitlines()[1:]
+    assert [line.split()[0] for line in shown] == ["wide", "layers.0.w", "layers.1.w"]
+
+
+def test_ls_stats_say_why_there_are_none(cli, tmp_path):
+    holdall.save(tmp_path / "m.safetensors", {"c": np.zeros(2, np.complex64)})
+    assert cli("ls", "--stats", tmp_path / "m.safetensors").output.split()[-6:] == ["-"] * 6
+    row = json.loads(cli("ls", "--stats", "--json", tmp_path / "m.safetensors").output)
+    assert row["skipped"] == "tensor 'c': complex numbers have no order, hence no statistics"

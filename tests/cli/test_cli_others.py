@@ -7,7 +7,23 @@ import json
 import pytest
 
 import holdall
-from holdall import registry
+from holdall.format import registry
+
+
+def test_in_a_working_folder_that_was_removed_errors_have_names(cli, tmp_path, monkeypatch):
+    holdall.save(tmp_path / "a.oinf", {"w": [1.0]})
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for arguments, name in (
+        (["convert", tmp_path / "a.oinf", "x.gguf"], "x.gguf"),
+        (["extract", tmp_path / "a.oinf", "w", "-o", "x.npy"], "x.npy"),
+        (["convert", "x.gguf", tmp_path / "b.oinf"], "x.gguf"),
+        (["info", "x.gguf"], "x.gguf"),
+    ):
+        done = cli(*arguments)
+        assert done.exit_code != 0
+        assert done.stderr == f"holdall: {name}: No such file or directory\n"
 
 
 def test_formats_lists_all(cli):
@@ -56,6 +72,7 @@ def module(tmp_path, monkeypatch):
     return name
 
 
+@pytest.mark.shows("O50")
 def test_an_instance_becomes_a_file(cli, module):
     shown = cli("from-dataclass", f"{module}:small", "out.oinf")
     assert (shown.exit_code, shown.output) == (0, "out.oinf: 1 tensor\n")
@@ -132,7 +149,9 @@ def test_demo_is_fine_and_keeps_its_files(cli, tmp_path):
 
 
 def test_demo_fails_when_something_changed(cli, monkeypatch):
-    monkeypatch.setattr("holdall.demo._difference", lambda wrote, back, read: "tensor w: its bytes changed")
+    monkeypatch.setattr(
+        "holdall.operations.demo._find_difference", lambda wrote, back, read: "tensor w: its bytes changed"
+    )
     shown = cli("demo")
     assert shown.exit_code == 1
     assert "WRONG: tensor w: its bytes changed" in shown.output

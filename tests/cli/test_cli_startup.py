@@ -6,9 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.conftest import SRC
 
+import holdall
 from holdall.cli import COMMANDS, SUMMARIES, main
+from holdall.format.registry import BUILT_IN
+from tests.cli.conftest import SRC
 
 HEAVY = ("rich", "ml_dtypes", "msgspec", "blake3", "isal", "backports", "torch", "json", "tempfile")
 HEAVY += ("importlib.metadata", "concurrent.futures", "asyncio", "email", "http", "numpy.ma", "logging")
@@ -24,7 +26,7 @@ sys.__stdout__.write(" ".join(sys.modules))
 
 
 def loaded(*arguments: str) -> set[str]:
-    """The modules that a call loads, in a process of its own."""
+    """Return the modules that a call loads in a fresh process."""
     code = LIST.format(src=str(SRC), arguments=list(arguments))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     return set(done.stdout.decode().split())
@@ -51,13 +53,22 @@ def test_info_into_a_pipe_loads_little(model_path):
     modules = loaded("info", str(model_path))
     for package in HEAVY:
         assert not within(modules, package), package
-    assert within(modules, "holdall.formats") == {
-        "holdall.formats",
-        "holdall.formats.oinf",
-        *(f"holdall.formats.oinf.{part}" for part in ("layout", "quant", "read", "rules", "values")),
+    assert within(modules, "holdall.format.oinf") == {
+        "holdall.format.oinf",
+        *(f"holdall.format.oinf.{part}" for part in ("layout", "quant", "read", "rules", "values")),
     }
+    assert not {row.module for row in BUILT_IN if row.name != "oinf"} & modules
     ours = {name for name in modules if name.startswith("holdall.cli")}
-    assert ours == {"holdall.cli", *(f"holdall.cli.{part}" for part in ("info", "options", "output", "text"))}
+    assert ours == {"holdall.cli", *(f"holdall.cli.{part}" for part in ("info", "options", "output"))}
+
+
+def test_info_of_a_format_without_a_magic_asks_no_other_format(model_path):
+    path = model_path.with_suffix(".safetensors")
+    holdall.convert(model_path, path, exclude=["layers.1.w"])
+    modules = loaded("info", str(path))
+    assert not {row.module for row in BUILT_IN if row.name != "safetensors"} & modules
+    assert not within(modules, "holdall.operations.convert")
+    assert not within(modules, "holdall.sink")
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

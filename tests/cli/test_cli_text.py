@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from holdall.cli.output import table
-from holdall.cli.text import clean, count_text, percent, plain, shape_text, shorten, size_text, value_text
+from holdall.base.text import clean, count_text, percent, plain, shape_text, shorten, size_text, value_text
+from holdall.cli.output import emit_table
 
 
 @pytest.mark.parametrize("text", ["plain", "Größe", "模型", "a b", ""])
@@ -77,14 +77,14 @@ def test_plain_values_are_json():
 
 
 def test_tables_line_up(capsys):
-    table(("name", "n"), [("a", "1"), ("long", "1000")], right=("n",), indent=" ")
+    emit_table(("name", "n"), [("a", "1"), ("long", "1000")], right=("n",), indent=" ")
     assert capsys.readouterr().out == " name     n\n a        1\n long  1000\n"
 
 
 def shown_at(columns, capsys, monkeypatch, *arguments, **options):
     monkeypatch.setattr("holdall.cli.output.on_terminal", lambda: True)
     monkeypatch.setattr("holdall.cli.output.width", lambda: columns)
-    table(*arguments, **options)
+    emit_table(*arguments, **options)
     return capsys.readouterr().out  # no terminal: without the escapes
 
 
@@ -120,5 +120,5 @@ def test_a_table_that_cannot_fit_breaks_between_columns(capsys, monkeypatch):
 
 
 def test_wide_letters_take_two_columns(capsys):
-    table(("name", "n"), [("模型", "1"), ("abcd", "2")])
+    emit_table(("name", "n"), [("模型", "1"), ("abcd", "2")])
     assert capsys.readouterr().out == "name  n\n模型  1\nabcd  2\n"

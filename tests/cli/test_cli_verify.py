@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 import holdall
 
@@ -13,6 +14,7 @@ def test_a_good_file_is_ok(cli, model_path):
         assert (shown.exit_code, shown.output) == (0, f"{model_path}: ok (oinf, level {level})\n")
 
 
+@pytest.mark.shows("O47")
 def test_findings_have_rule_place_and_numbers(cli, broken_path):
     shown = cli("verify", broken_path)
     assert shown.exit_code == 1
@@ -20,10 +22,33 @@ def test_findings_have_rule_place_and_numbers(cli, broken_path):
     assert "oinf.header.file_size at byte 0x3d" in shown.output
 
 
+@pytest.mark.parametrize("cap", [0, 1, 2])
+def test_a_damaged_file_is_not_ok_whatever_is_listed(cli, broken_path, cap):
+    shown = cli("verify", broken_path, "--limit", f"findings_per_rule={cap}")
+    assert shown.exit_code == 1
+    assert "not ok: 1 error (oinf, level full)" in shown.output
+    assert ("… and 1 more of oinf.header.file_size" in shown.output) == (cap == 0)
+    assert not holdall.verify(broken_path, limits=holdall.Limits(findings_per_rule=cap)).ok
+    info = cli("info", broken_path, "--limit", f"findings_per_rule={cap}")
+    assert info.exit_code == 1
+    assert "1 error; `holdall verify` lists them" in info.output
+    problems = cli("info", "--json", broken_path, "--limit", f"findings_per_rule={cap}")
+    assert json.loads(problems.output)["problems"] == {"error": 1, "unread": 0, "warning": 0, "note": 0}
+
+
+def test_a_file_of_no_format_is_an_error_whatever_is_listed(cli, tmp_path):
+    (tmp_path / "other").write_bytes(bytes(range(256)))
+    shown = cli("info", str(tmp_path / "other"), "--limit", "findings_per_rule=0")
+    assert shown.exit_code == 1
+    assert "findings_per_rule=0 lists no finding" in shown.output
+
+
 def test_json_is_the_report(cli, model_path, broken_path):
     good, bad = (json.loads(line) for line in cli("verify", "--json", model_path, broken_path).output.splitlines())
     assert good == {
-        "path": str(model_path), "format": "oinf", "level": "full", "ok": True, "findings": [], "suppressed": {},
+        "path": str(model_path), "format": "oinf", "level": "full", "ok": True, "verdict": "ok",
+        "checked": None, "unchecked": None,
+        "findings": [], "suppressed": {},
     }  # fmt: skip
     assert bad["ok"] is False
     assert list(bad["findings"][0]) == ["rule", "severity", "offset", "message", "hint", "inner", "file"]
@@ -52,6 +77,7 @@ def test_every_bad_golden_file_gets_findings_or_is_strict_only(cli, golden):
             assert shown.exit_code == 1, path
 
 
+@pytest.mark.shows("O52")
 def test_stats_of_each_tensor(cli, model_path):
     shown = cli("verify", "--stats", model_path).output
     assert "layers.0.b: bf16[3]: 3 elements" in shown
@@ -60,7 +86,8 @@ def test_stats_of_each_tensor(cli, model_path):
     rows = json.loads(cli("verify", "--stats", "--json", model_path).output)["stats"]
     assert [row["name"] for row in rows] == ["layers.0.b", "layers.0.w", "layers.1.w", "mask", "wide"]
     assert list(rows[0]) == [
-        "name", "dtype", "shape", "count", "nan", "inf", "min", "max", "mean", "median", "std", "histogram",
+        "name", "dtype", "shape", "count", "nan", "inf", "zeros", "min", "max", "mean", "median", "std", "histogram",
+        "preview", "nbytes",
     ]  # fmt: skip
     assert sum(count for _, _, count in rows[4]["histogram"]) == 3000
 
@@ -87,7 +114,7 @@ def test_progress_goes_to_a_terminal_on_stderr_only(cli, model_path, monkeypatch
 
         return nullcontext(lambda done, total: told.append((done, total)))
 
-    monkeypatch.setattr("holdall.cli.verify.progress", spy)
+    monkeypatch.setattr("holdall.cli.verify.show_progress", spy)
     cli("verify", "--level", "strict", model_path)
     assert told
     assert told[-1][1] == model_path.stat().st_size

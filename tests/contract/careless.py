@@ -1,9 +1,9 @@
 """Formats with one fault each: what the contract is there to find."""
 
 import os
+from dataclasses import replace
 
-from holdall.errors import FormatError
-from holdall.model import Model
+from holdall.plugin import FormatError, Model
 from tests.toy import Toy
 from tests.toy.read import ToyNative
 
@@ -26,7 +26,7 @@ class Blind(Toy):
             return Model(format="toy", sources=[source])
         return super().read(source, check, ledger)
 
-    def audit(self, model, check, tick):
+    def audit(self, model, check, on_progress):
         return None
 
 
@@ -64,4 +64,54 @@ class Meddling(Toy):
         return planned
 
 
+class Trusting(Toy):
+    """The hashes are written, and never compared."""
+
+    def audit(self, model, check, on_progress):
+        return None
+
+
+class Unproven(Toy):
+    """Verification compares the hashes, conversion does not."""
+
+    def proofs(self, model, spans):
+        return ()
+
+
+class Merging(Toy):
+    """Of two entries with one key, the last is written."""
+
+    def plan(self, model, options):
+        return super().plan(Model(model.tensors, metadata=dict(model.metadata), native=model.native), options)
+
+
+class Gullible(Toy):
+    """Half of a surrogate pair comes out of Holds as a UnicodeEncodeError."""
+
+    holds = replace(Toy.holds, refuses_name=lambda name: None if name.encode() else "a name is empty")
+
+
+class Generous(Toy):
+    """Holds admits names that the writer refuses."""
+
+    holds = replace(Toy.holds, refuses_name=lambda name: None)
+
+
+class Stringy(Toy):
+    """Every value is written as text."""
+
+    def plan(self, model, options):
+        texts = {key: repr(value) for key, value in model.metadata.items() if key.isascii() and 0 < len(key) < 99}
+        return super().plan(Model(model.tensors, metadata=texts, native=model.native), options)
+
+
+class Doubling(Toy):
+    """Of two tensors with one name, the last is written."""
+
+    def plan(self, model, options):
+        return super().plan(Model({tensor.name: tensor for tensor in model.tensors}.values()), options)
+
+
+TRUSTING, UNPROVEN, MERGING, GULLIBLE, GENEROUS = Trusting(), Unproven(), Merging(), Gullible(), Generous()
+STRINGY, DOUBLING = Stringy(), Doubling()
 BARE, BLIND, FICKLE, FORGETFUL, GREEDY, MEDDLING = Bare(), Blind(), Fickle(), Forgetful(), Greedy(), Meddling()

@@ -108,7 +108,7 @@ def check_lossless(
 
 
 def _keeps(old: Truth, new: Truth) -> bool:
-    """Whether the old values come back from the new ones, with the axes as they are or in reverse order."""
+    """Whether the old values come back from the new ones, with the axes in the same or in reverse order."""
     if old.encoded or new.encoded:
         return old.found == new.found
     return any(_same_values(old, values) for values in (new.values, np.transpose(new.values)))

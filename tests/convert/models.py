@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import holdall
-from holdall.model import Model
-from holdall.tensor import Tensor
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
 from tests.convert.oracle import FLOATS, RANGES, Truth
 from tests.convert.readers import NUMPY
 
@@ -39,7 +39,7 @@ _INTS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
 _AERO = frozenset(("bf16", "f16", "f32", "f64", "bool", *_INTS))
 _SAFE = frozenset((*FLOATS, *_INTS, "bool", "c64"))
 
-# What each format holds, as its document says; only the choice of steps depends on it, no expectation does.
+# What each format can hold, from its document. Only the choice of steps depends on it, no expectation does.
 DTYPES: Mapping[str, frozenset[str]] = {
     "oinf": frozenset(("f64", "f32", "f16", "bf16", "f8_e5m2", *_INTS, "i4", "i2", "u4", "u2", "bool")),
     "mcf": frozenset(("f64", "f32", "f16", "bf16", *_INTS)),
@@ -64,16 +64,16 @@ _FOUR_MIB = 4 << 20
 
 def random_model(rng: random.Random, format: str) -> dict[str, Truth]:
     """One to six tensors that ``format`` holds."""
-    names = _names(rng, rng.randint(1, 6))
-    tensors = {name: _tensor(rng, format) for name in names}
+    names = _random_names(rng, rng.randint(1, 6))
+    tensors = {name: _random_tensor(rng, format) for name in names}
     if rng.random() < 0.02:
-        tensors[names[-1]] = _large(rng, format)
+        tensors[names[-1]] = _large_tensor(rng, format)
     if len(names) > 1 and rng.random() < 0.1:  # equal tensors, for dedup
         tensors[names[0]] = tensors[names[1]]
     return tensors
 
 
-def _names(rng: random.Random, count: int) -> list[str]:
+def _random_names(rng: random.Random, count: int) -> list[str]:
     names: list[str] = []
     while len(names) < count:
         parts = ["".join(rng.choices(_PLAIN, k=rng.randint(1, 6))) for _ in range(rng.randint(1, 3))]
@@ -88,7 +88,7 @@ def _names(rng: random.Random, count: int) -> list[str]:
     return names
 
 
-def _shape(rng: random.Random, format: str) -> tuple[int, ...]:
+def _random_shape(rng: random.Random, format: str) -> tuple[int, ...]:
     if rng.random() < 0.15:
         return rng.choice(((4, 64), (3, 256), (8, 32), (1, 288)))  # matrices that quantization takes
     low, high = RANKS.get(format, (0, 4))
@@ -100,21 +100,21 @@ def _shape(rng: random.Random, format: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _tensor(rng: random.Random, format: str) -> Truth:
+def _random_tensor(rng: random.Random, format: str) -> Truth:
     common = [name for name in ("f32", "f16", "bf16", "i32") if name in DTYPES[format]]
     dtype = rng.choice(common if rng.random() < 0.6 else sorted(DTYPES[format]))
-    return Truth(dtype, _values(rng, dtype, _shape(rng, format)))
+    return Truth(dtype, _random_values(rng, dtype, _random_shape(rng, format)))
 
 
-def _large(rng: random.Random, format: str) -> Truth:
-    """Larger than every buffer, and not by a round number."""
+def _large_tensor(rng: random.Random, format: str) -> Truth:
+    """A tensor larger than every buffer, by an odd number of elements."""
     dtype = rng.choice([name for name in ("f32", "f16", "i8", "u8", "i4") if name in DTYPES[format]])
     count = _FOUR_MIB // np.dtype(NUMPY[dtype]).itemsize * (2 if dtype == "i4" else 1)
     shape = (count + rng.randint(1, 99),) if rng.random() < 0.5 else (1031, count // 1031 + 3)
-    return Truth(dtype, _values(rng, dtype, shape))
+    return Truth(dtype, _random_values(rng, dtype, shape))
 
 
-def _values(rng: random.Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _random_values(rng: random.Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     source = np.random.Generator(np.random.PCG64(rng.getrandbits(64)))
     kind = np.dtype(NUMPY[dtype])
     wild = rng.random() < 0.15
@@ -152,7 +152,7 @@ def random_metadata(rng: random.Random, most: int = 4) -> dict[str, Any]:
 def write_first(
     rng: random.Random, path: Path, format: str, tensors: dict[str, Truth], metadata: dict[str, Any]
 ) -> dict[str, bytes]:
-    """The first file of a chain; gives the assets that it has."""
+    """Write the first file of a chain. Returns its assets."""
     native = _NATIVE.get(format)
     if native is not None and rng.random() < 0.5:
         native(rng, path, tensors)
@@ -175,7 +175,7 @@ def _save_safetensors(rng: random.Random, path: Path, tensors: Mapping[str, Trut
 
 
 def _save_npz(rng: random.Random, path: Path, tensors: Mapping[str, Truth]) -> None:
-    """Members of fixed time, so that a chain is the same each time."""
+    """Members have a fixed time, so that a chain is the same each time."""
     compression = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
     with zipfile.ZipFile(path, "w", compression) as file:
         for name, truth in tensors.items():
@@ -184,13 +184,13 @@ def _save_npz(rng: random.Random, path: Path, tensors: Mapping[str, Truth]) -> N
 
 
 def _save_gguf(rng: random.Random, path: Path, tensors: dict[str, Truth]) -> None:
-    """Matrices whose rows are whole blocks become quantized ones."""
+    """Matrices whose rows are whole blocks are quantized."""
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import dequantize, quantize
 
     writer = GGUFWriter(path, "llama")
     for name, truth in list(tensors.items()):
-        if truth.dtype == "bf16":  # which the writer takes as bytes only
+        if truth.dtype == "bf16":  # the writer takes bf16 only as bytes
             tensors[name] = truth = Truth("f32", truth.values.astype(np.float32))
         finite = truth.dtype == "f32" and bool(np.all(np.abs(truth.values) < 1e3))
         if finite and len(truth.shape) == 2 and truth.values.size and truth.shape[1] % 32 == 0:
@@ -214,11 +214,11 @@ def _save_torch(rng: random.Random, path: Path, tensors: dict[str, Truth]) -> No
     for name, truth in tensors.items():
         data = np.array(truth.values, order="C")
         kind = getattr(torch, data.dtype.name)
-        # torch has no numpy type for some, so that the bytes go over
+        # Some types have no counterpart in numpy, so the bytes are handed over.
         flat = torch.frombuffer(bytearray(data.tobytes()), dtype=kind) if data.size else torch.empty(0, dtype=kind)
         value = flat.reshape(data.shape)
         state[name] = value.t().contiguous().t() if len(data.shape) == 2 and rng.random() < 0.3 else value
-    # torch itself does not load the newer types from a file of the old form
+    # torch does not load the newer types from a file in the old form.
     newer = any(truth.dtype in ("u16", "u32", "u64", "f8_e4m3", "f8_e5m2") for truth in tensors.values())
     torch.save(state, path, _use_new_zipfile_serialization=rng.random() < 0.8 or newer)
 

@@ -1,4 +1,4 @@
-"""What conversions must give, in plain numpy: no arithmetic of holdall is used here.
+"""The expected results of conversions, in plain numpy, without any arithmetic of holdall.
 
 Casts round to nearest, ties to even, from the exact value. Numbers beyond a float type become infinite, or NaN in
 f8_e4m3, which has no infinity; so does an infinity in f8_e4m3. A NaN stays a NaN, and its sign and payload are not
@@ -37,7 +37,7 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Truth:
-    """What a tensor is. ``values`` of an encoded one (``mcf.k4``) are the numbers that it decodes to."""
+    """The expected dtype and values of a tensor. An encoded one (``mcf.k4``) has its decoded values."""
 
     dtype: str
     values: Array
@@ -59,12 +59,12 @@ class Truth:
 
 
 def is_float(truth: Truth) -> bool:
-    """Whether a cast without a pattern concerns it."""
+    """Whether a cast without a pattern applies to it."""
     return truth.dtype in FLOATS
 
 
 def cast(truth: Truth, dtype: str) -> Truth:
-    """``truth`` in another dtype; Stop where holdall has to refuse."""
+    """``truth`` in another dtype. Raises Stop where holdall has to refuse."""
     if truth.dtype == dtype:
         return truth
     if truth.encoded:

@@ -1,6 +1,6 @@
-"""Files read by the libraries of their own formats: what a test compares a conversion with.
+"""Files read by the libraries of their formats: tests compare conversions with them.
 
-Every reader gives the tensors of a file as (dtype name, shape, bytes of the values in C order), so that NaN and
+Every reader returns the tensors of a file as (dtype name, shape, bytes of the values in C order), so that NaN and
 negative zero count too. Packed types have one byte an element.
 """
 
@@ -60,7 +60,7 @@ class Content:
 
 
 def bits_of(values: np.ndarray[Any, Any]) -> bytes:
-    """The bytes of an array in C order; they tell NaN from NaN and zero from negative zero."""
+    """The bytes of an array in C order: they distinguish NaNs, and zero from negative zero."""
     return np.ascontiguousarray(values).tobytes()
 
 
@@ -91,7 +91,12 @@ def read_safetensors(path: Path) -> Content:
             dtype = _SAFE[entry["dtype"]]
             start, stop = (8 + size + offset for offset in entry["data_offsets"])
             tensors[name] = (dtype, tuple(entry["shape"]), data[start:stop])
-            if dtype not in ("bf16", "f8_e4m3", "f8_e5m2", "c64"):  # those that every version gives as numpy
+            if dtype not in (
+                "bf16",
+                "f8_e4m3",
+                "f8_e5m2",
+                "c64",
+            ):  # every version returns the others as numpy
                 assert _found(file.get_tensor(name), _BY_NUMPY) == tensors[name]
     return Content(tensors, metadata, [*header, *metadata])
 
@@ -126,7 +131,7 @@ def read_gguf(path: Path) -> Content:
     try:
         reader = GGUFReader(path)
     except IndexError:  # it fails for bf16 without dimensions, which ggml itself takes
-        with holdall.open(path) as model:  # which opens the other parts of a split too
+        with holdall.open(path) as model:  # it also opens the other parts of a split
             here = [tensor for tensor in model.tensors if Path(tensor.payload.source.name).name == path.name]
             assert any(tensor.shape == () and str(tensor.dtype) == "bf16" for tensor in here)
             found = {tensor.name: (str(tensor.dtype), tensor.shape, bits_of(tensor.numpy())) for tensor in here}

@@ -1,4 +1,4 @@
-"""The steps of a random chain: what is asked of a conversion, and what must come of it."""
+"""The steps of a random chain: the options of a conversion, and the tensors that it must give."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPLITS = ("safetensors", "gguf")
 
 @dataclass
 class Step:
-    """One conversion, or with ``kinds`` of "restore" the way back."""
+    """One conversion, or with the kind "restore" a restoration."""
 
     target: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -43,12 +43,12 @@ class Step:
 def choose_step(
     rng: random.Random, tensors: Mapping[str, Truth], format: str, original: str | None, several: bool
 ) -> Step:
-    """A step from tensors in a file of ``format``, which carries an original of the format ``original``."""
+    """A random step from a file of ``format``, which may carry an original of the format ``original``."""
     if rng.random() < (0.4 if original else 0.01):
         return Step(original or format, kinds=["restore"])
     targets = sorted(SUFFIX)
-    target = rng.choice([*targets, "mcf"])  # where quantized tensors come from
-    for _ in range(2):  # rather a target that holds most of it
+    target = rng.choice([*targets, "mcf"])  # twice, since only mcf gets quantized tensors
+    for _ in range(2):  # prefers a target that can hold most tensors
         if sum(_holds(target, truth) for truth in tensors.values()) * 2 < len(tensors):
             target = rng.choice(targets)
     step = Step(target, dry=rng.random() < 0.25)
@@ -59,7 +59,7 @@ def choose_step(
         return step
     _add_changes(rng, step, tensors)
     if rng.random() < 0.9:
-        _mend(rng, step, tensors)
+        _make_writable(rng, step, tensors)
     if not step.kinds:
         step.kinds.append("plain")
     return step
@@ -111,8 +111,8 @@ def _holds(target: str, truth: Truth) -> bool:
     return fits and low <= len(truth.shape) <= high and (target != "mcf" or truth.values.size > 0)
 
 
-def _mend(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
-    """Casts and exclusions for what the target cannot hold, so that most steps have something to write."""
+def _make_writable(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
+    """Add casts and exclusions for tensors that the target cannot hold, so that most steps write something."""
     options, target = step.options, step.target
     stuck = any(truth.encoded and not _holds(target, truth) for truth in tensors.values())
     if stuck and not options.get("dequantize"):
@@ -124,7 +124,7 @@ def _mend(rng: random.Random, step: Step, tensors: Mapping[str, Truth]) -> None:
         del options["quantize"]
     rules: dict[str, str] = {}
     excluded: list[str] = []
-    for name, truth in _settle(tensors, options).items():
+    for name, truth in _apply_so_far(tensors, options).items():
         if _holds(target, truth):
             continue
         dtype = _other_dtype(rng, target, truth)
@@ -144,12 +144,12 @@ def _is_finite(truth: Truth) -> bool:
         return not is_float(truth) or bool(np.all(np.isfinite(truth.values)))
 
 
-def _settle(tensors: Mapping[str, Truth], options: Mapping[str, Any]) -> dict[str, Truth]:
-    """The tensors by their old names after the changes asked for so far, as far as there can be any."""
+def _apply_so_far(tensors: Mapping[str, Truth], options: Mapping[str, Any]) -> dict[str, Truth]:
+    """The tensors by their old names after the changes so far; a tensor that would stop the step is unchanged."""
     made = {}
     for name, truth in tensors.items():
         try:
-            if _chosen(name, options):
+            if _is_chosen(name, options):
                 made[name] = _change(name, truth, options)
         except Stop:
             made[name] = truth
@@ -172,14 +172,14 @@ def _other_dtype(rng: random.Random, target: str, truth: Truth) -> str | None:
     return None
 
 
-# -- what must come of it ---------------------------------------------------------------------------------------------
+# -- the expected result ----------------------------------------------------------------------------------------------
 
 
 def apply_changes(tensors: Mapping[str, Truth], options: Mapping[str, Any]) -> dict[str, tuple[str, Truth]]:
-    """For each new name the old one and what the tensor must be; Stop when the conversion has to stop."""
+    """The old name and the expected tensor for each new name. Raises Stop when the conversion has to stop."""
     made: dict[str, tuple[str, Truth]] = {}
     for name, truth in tensors.items():
-        if not _chosen(name, options):
+        if not _is_chosen(name, options):
             continue
         new = options.get("names", {}).get(name, name)
         for rule in options.get("rename", ()):
@@ -193,7 +193,7 @@ def apply_changes(tensors: Mapping[str, Truth], options: Mapping[str, Any]) -> d
     return made
 
 
-def _chosen(name: str, options: Mapping[str, Any]) -> bool:
+def _is_chosen(name: str, options: Mapping[str, Any]) -> bool:
     include, exclude = options.get("include", ()), options.get("exclude", ())
     wanted = not include or any(fnmatchcase(name, pattern) for pattern in include)
     return wanted and not any(fnmatchcase(name, pattern) for pattern in exclude)

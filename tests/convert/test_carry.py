@@ -13,10 +13,10 @@ from safetensors import numpy as oracle
 import holdall
 from holdall import oinf
 from holdall.errors import ContentError, FormatError, UnsupportedError
-from holdall.metadata import SKELETON
-from holdall.model import Model
-from holdall.operations.convert.skeleton import find
-from holdall.tensor import Tensor
+from holdall.model.metadata import SKELETON
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
+from holdall.operations.convert.skeleton import find_skeleton
 
 W = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 LARGE = np.random.default_rng(1).integers(0, 256, (5 << 20) + 3, np.uint8)  # more than any buffer
@@ -68,7 +68,7 @@ def test_the_hashes_in_the_carrier_are_those_of_the_tensors(rich: Path, tmp_path
     with holdall.open(rich) as model, holdall.open(tmp_path / "x") as carrier:
         if format == "oinf":
             return
-        skeleton, hashes = find(carrier)
+        skeleton, hashes = find_skeleton(carrier)
         for row, bond in enumerate(skeleton.bonds):
             raw = bytes(model[bond.name].raw()) if model[bond.name].has_data else b""
             assert hashes[32 * row : 32 * row + 32] == blake3(raw).digest(), bond.name
@@ -258,7 +258,9 @@ def test_convert_never_hands_on_unasked(tmp_path: Path) -> None:
     holdall.convert(tmp_path / "m.oinf", tmp_path / "a.safetensors", carry=True)
     for target in ("b.safetensors", "b.oinf", "b.gguf"):
         report = holdall.convert(tmp_path / "a.safetensors", tmp_path / target)
-        assert "the carried oinf original is left out: holdall restore makes it" in report.changes
+        assert (
+            "the carried oinf original is not in the target: holdall restore makes it from the source" in report.changes
+        )
         with holdall.open(tmp_path / target) as model:
             assert not any(key.startswith("holdall.") for key in model.metadata)
             assert np.array_equal(model["w"].numpy(), W)
@@ -290,6 +292,18 @@ def test_a_file_without_an_original_says_so(tmp_path: Path) -> None:
     holdall.save(tmp_path / "m.oinf", {"w": W})
     with pytest.raises(ContentError, match="carries no original to restore; holdall convert --carry"):
         holdall.restore(tmp_path / "m.oinf", tmp_path / "x.oinf")
+
+
+def test_a_copy_is_the_original_and_both_commands_say_so(tmp_path: Path) -> None:
+    holdall.save(tmp_path / "a.safetensors", {"w": W})
+    report = holdall.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", carry=True)
+    said = (
+        "is safetensors already: copied as it is, and there is nothing to carry or to restore: the copy is the original"
+    )
+    assert report.changes == [said]
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    with pytest.raises(ContentError, match="Into the same format it writes a copy, which is the original"):
+        holdall.restore(tmp_path / "b.safetensors", tmp_path / "c.safetensors")
 
 
 def test_a_damaged_skeleton_is_an_error_not_a_crash(rich: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from tests.convert.chains import run_chain, run_in
 from tests.convert.oracle import Stop, Truth, cast, compare
 from tests.convert.outcome import Summary
 
-SECONDS = 30
-LEAST = 100  # chains
+SECONDS = 10
+LEAST = 30  # chains
 
 
 def test_chains_give_what_the_oracle_says_or_stop(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_what_is_native_is_lossless(tmp_path: Path) -> None:
     assert dry.lossless is None
 
 
+@pytest.mark.shows("G23")
 def test_a_plain_npz_becomes_an_archive_without_options(tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", b=W, a=W[0])
     assert holdall.convert(tmp_path / "m.npz", tmp_path / "m.gptrsten").lossless
@@ -215,6 +216,17 @@ def test_merging_and_splitting(tmp_path: Path) -> None:
         holdall.convert([tmp_path / "a.oinf", tmp_path / "a.oinf"], tmp_path / "x.oinf")
     with pytest.raises(ContentError, match="a size looks like"):
         holdall.convert(tmp_path / "a.oinf", tmp_path / "none", format="gguf", split=0)
+
+
+def test_what_several_files_of_a_format_have_of_its_own_is_named_where_it_is_not_joined(tmp_path: Path) -> None:
+    sources = [tmp_path / "a.oinf", tmp_path / "b.oinf"]
+    holdall.save(sources[0], oinf.model({"a": W}, sizevars={"D": 3}))
+    holdall.save(sources[1], {"b": W})
+    report = holdall.convert(sources, tmp_path / "ab.oinf")
+    assert len(report.lost) == 1
+    assert report.lost[0].endswith("a.oinf: sizevars: size variables D=3: is not joined with that of other files")
+    with pytest.raises(ContentError, match="size variables D=3"):
+        holdall.convert(sources, tmp_path / "x.oinf", strict=True)
 
 
 def test_equal_tensors_are_stored_once_where_the_target_can(tmp_path: Path) -> None:

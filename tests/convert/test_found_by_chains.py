@@ -1,4 +1,4 @@
-"""What random chains have found, each as the shortest conversion that shows it."""
+"""Bugs found by random chains, each as its shortest conversion."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.model import Model
-from holdall.tensor import Tensor
+from holdall.model.model import Model
+from holdall.model.tensor import Tensor
 from tests.convert.models import SUFFIX
 
 ASSET = "generation_config.json"
@@ -44,7 +44,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _convert(sources: dict[str, Path], source: str, target: str, folder: Path) -> Path:
     out = folder / f"out{SUFFIX[target]}"
-    # dedup has a file of the target's own format written anew; it would be copied without any option
+    # Without an option a file of the target's format would be copied; dedup makes the writer run.
     report = holdall.convert(sources[source], out, format=target, dedup=True, fsync=False)
     assert report.written
     return out

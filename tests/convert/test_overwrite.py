@@ -4,22 +4,23 @@ import os
 
 import numpy as np
 import pytest
+from tools.writes import snapshot
 
 import holdall
-from holdall.casts import cast
 from holdall.cli import main
-from holdall.dtypes import DTYPES, FINITE, named
 from holdall.errors import UnsupportedError
-from holdall.operations.convert.overwrite import narrowed
-from holdall.tensor import Tensor
-from holdall.testing.writes import snapshot
+from holdall.model.casts import cast
+from holdall.model.dtypes import DTYPES, FINITE, find_dtype
+from holdall.model.table import ListTable
+from holdall.model.tensor import Tensor
+from holdall.operations.convert.overwrite import list_narrowing
 
 CONTENT = {"a": np.arange(1024, dtype=np.float32).reshape(4, 256), "b": np.full(7, 0.1, np.float32), "n": np.arange(3)}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model under several names: a symbolic link, and another hard link in a folder of its own."""
+    """A model under several names: a symbolic link, and a second hard link in another folder."""
     holdall.save(tmp_path / "m.safetensors", CONTENT, metadata={"mode": "fast"})
     (tmp_path / "link.safetensors").symlink_to("m.safetensors")
     (tmp_path / "deep").mkdir()
@@ -65,8 +66,8 @@ def test_what_loses_nothing_needs_none(folder, changes):
 
 @pytest.mark.parametrize("old", [name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 16])
 def test_a_cast_is_called_exact_when_no_value_changes(old):
-    """All values of the small types, told apart by their bits: zeros have a sign, and any NaN is as good as another."""
-    dtype = named(old)
+    """All values of the small types, compared by their bits: zeros have a sign, and any NaN equals another."""
+    dtype = find_dtype(old)
     codes = np.arange(1 << dtype.bits, dtype=f"u{dtype.numpy.itemsize}").view(dtype.numpy)
     tensor = Tensor.of("w", codes, old)
     for new in DTYPES.values():
@@ -76,7 +77,7 @@ def test_a_cast_is_called_exact_when_no_value_changes(old):
         with np.errstate(invalid="ignore"):  # of NaN
             before, after = (values.real.astype(np.float64) for values in (codes, made.numpy()))
         same = np.array_equal(before, after, equal_nan=True) and np.array_equal(np.signbit(before), np.signbit(after))
-        assert (narrowed([(tensor, made)]) == []) == same, new
+        assert (list_narrowing(ListTable([tensor]), ListTable([made])) == []) == same, new
 
 
 def test_losses_of_a_format_count_too(tmp_path):
@@ -110,7 +111,19 @@ def test_no_file_of_a_set_is_replaced_by_the_whole(tmp_path, format, options):
     with pytest.raises(UnsupportedError, match="is the folder that is being read"):
         holdall.convert(tmp_path / "set", tmp_path / "set", format=format, force=True)
     assert snapshot(tmp_path) == before
-    holdall.convert(tmp_path / "set", tmp_path / "set/whole.safetensors")  # a new file in the folder is none of them
+    holdall.convert(tmp_path / "set", tmp_path / "set/whole.safetensors")  # a new file is not one of the set
+
+
+def test_no_file_beside_the_weights_of_a_folder_is_replaced_by_the_whole(tmp_path):
+    holdall.save(tmp_path / "set", CONTENT, format="hf")
+    for name in ("config.json", "tokenizer.json", "1_Pooling/config.json"):
+        (tmp_path / "set" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / name).write_text("{}")
+    before = snapshot(tmp_path)
+    for name in ("config.json", "tokenizer.json", "1_Pooling/config.json", "1_Pooling/../config.json"):
+        with pytest.raises(UnsupportedError, match="is one of the files of"):
+            holdall.convert(tmp_path / "set", tmp_path / "set" / name, format="gguf", force=True)
+    assert snapshot(tmp_path) == before
 
 
 def test_parts_merged_into_one_of_them(tmp_path):

@@ -8,16 +8,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from backports import zstd
 from blake3 import blake3
 
 import holdall
 from holdall import oinf
+from holdall.binary.compression import import_zstd
 from holdall.errors import FormatError, LimitError
 from holdall.limits import Limits
-from holdall.operations.convert.bound import SkeletonSource, bind
-from holdall.operations.convert.skeleton import Bond, Member, Skeleton, cut
-from holdall.tensor import Tensor
+from holdall.model.table import ListTable
+from holdall.model.tensor import Tensor
+from holdall.operations.convert.carried_source import SkeletonSource, fill_skeleton
+from holdall.operations.convert.skeleton import Bond, Skeleton, SkeletonFile, make_skeleton
 
 
 @pytest.fixture
@@ -34,18 +35,18 @@ def original(tmp_path: Path) -> Path:
 
 def _carried(path: Path) -> tuple[holdall.Model, Skeleton]:
     model = holdall.open(path, mmap=False)
-    return model, cut(model, model.get)
+    return model, make_skeleton(model, model.tensors, {name: row for row, name in enumerate(model)})
 
 
 def test_the_pieces_are_the_original(original: Path) -> None:
     model, bones = _carried(original)
-    assert sum(len(member.kept) for member in bones.members) == original.stat().st_size - 200 - 5
-    again = Skeleton.from_text(bones.to_text())
-    assert again == bones
-    bound = bind(again, model, "x")
-    assert bound.wrong == {}
-    assert bound.source.read(0, bound.source.size) == original.read_bytes()
-    assert holdall.open(bound.source).sizevars == {"B": 7}
+    assert sum(len(member.kept) for member in bones.files) == original.stat().st_size - 200 - 5
+    reopen = Skeleton.from_text(bones.to_text())
+    assert reopen == bones
+    filled = fill_skeleton(reopen, model.tensors, "x")
+    assert filled.mismatches == {}
+    assert filled.source.read(0, filled.source.size) == original.read_bytes()
+    assert holdall.open(filled.source).sizevars == {"B": 7}
 
 
 def test_the_text_fits_every_free_form_place(original: Path) -> None:
@@ -55,9 +56,9 @@ def test_the_text_fits_every_free_form_place(original: Path) -> None:
 
 def test_a_payload_that_is_gone_reads_as_zeros(original: Path) -> None:
     model, bones = _carried(original)
-    bound = bind(bones, {"a": model["a"]}, "x")
-    assert bound.wrong == {"b": "is gone"}
-    restored = holdall.open(bound.source)
+    filled = fill_skeleton(bones, ListTable([model["a"]]), "x")
+    assert filled.mismatches == {"b": "is gone"}
+    restored = holdall.open(filled.source)
     assert restored["b"].numpy().tolist() == [0] * 9
     assert np.array_equal(restored["a"].numpy(), model["a"].numpy())
 
@@ -68,11 +69,11 @@ def _text(value: object) -> str:
 
 
 def _packed(data: bytes, size: int) -> str:
-    letters = urlsafe_b64encode(zstd.compress(data)).decode().rstrip("=")
+    letters = urlsafe_b64encode(import_zstd().compress(data)).decode().rstrip("=")
     return f"2.{size}.{blake3(data).hexdigest()}.{letters}"
 
 
-def _bones(*members: Member) -> Skeleton:
+def _bones(*members: SkeletonFile) -> Skeleton:
     return Skeleton("oinf", (Bond("a", "u8", (4,), 4, "a", "u8", (4,)),), members, False)
 
 
@@ -84,14 +85,14 @@ def _bones(*members: Member) -> Skeleton:
         "AAAA",
         _text({"format": 1}),
         _text([1, 2, 3, 4]),
-        _bones(Member("", 10, ((0, 4, 9),), bytes(6))).to_text(),
-        _bones(Member("", 10, ((8, 4, 0),), bytes(6))).to_text(),
-        _bones(Member("", 10, ((4, 4, 0), (2, 4, 0)), bytes(2))).to_text(),
-        _bones(Member("", 1 << 62, ((0, 4, 0),), bytes(6))).to_text(),
-        _bones(Member("", 10, ((0, -4, 0),), bytes(14))).to_text(),
-        _bones(Member("", 10, ((0, 4, 0), (4, 4, 0)), bytes(2))).to_text(),  # one tensor in two places
-        "1." + _bones(Member("", 10, ((0, 4, 0),), bytes(6))).to_text().partition(".")[2],
-        _bones(Member("", 10, ((0, 4, 0),), bytes(6))).to_text().replace(".", ".0", 2),
+        _bones(SkeletonFile("", 10, ((0, 4, 9),), bytes(6))).to_text(),
+        _bones(SkeletonFile("", 10, ((8, 4, 0),), bytes(6))).to_text(),
+        _bones(SkeletonFile("", 10, ((4, 4, 0), (2, 4, 0)), bytes(2))).to_text(),
+        _bones(SkeletonFile("", 1 << 62, ((0, 4, 0),), bytes(6))).to_text(),
+        _bones(SkeletonFile("", 10, ((0, -4, 0),), bytes(14))).to_text(),
+        _bones(SkeletonFile("", 10, ((0, 4, 0), (4, 4, 0)), bytes(2))).to_text(),  # one tensor in two places
+        "1." + _bones(SkeletonFile("", 10, ((0, 4, 0),), bytes(6))).to_text().partition(".")[2],
+        _bones(SkeletonFile("", 10, ((0, 4, 0),), bytes(6))).to_text().replace(".", ".0", 2),
     ],
 )
 def test_a_hostile_skeleton_is_refused(text: str) -> None:
@@ -106,11 +107,11 @@ def test_a_bomb_is_refused() -> None:
 
 def test_a_skeleton_with_no_file_or_two_is_refused() -> None:
     with pytest.raises(FormatError, match="0 files"):
-        bind(_bones(), {}, "x")
+        fill_skeleton(_bones(), ListTable([]), "x")
 
 
 def test_reads_across_pieces() -> None:
-    member = Member("", 10, ((3, 4, 0),), b"abchij")
+    member = SkeletonFile("", 10, ((3, 4, 0),), b"abchij")
     held = Tensor.of("a", np.frombuffer(b"DEFG", np.uint8)).payload
     source = SkeletonSource("x", member, [held])
     assert [source.read(at, 10 - at) for at in (0, 2, 5, 9, 10)] == [b"abcDEFGhij", b"cDEFGhij", b"FGhij", b"j", b""]

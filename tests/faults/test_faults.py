@@ -3,11 +3,18 @@
 from collections import Counter
 
 import pytest
+from tools import faults
+from tools.writes import writes
 
-from holdall.testing import faults
-from holdall.testing.writes import writes
-
-NAMES = [write.name for write in writes(0)]
+# Those of many system calls, each of which fails in turn.
+MANY_CALLS = {
+    "convert safetensors to a split folder",
+    "convert safetensors to aeroset",
+    "convert safetensors to a quantized mcf",
+    "repair aero",
+    "edit aero",
+}
+NAMES = [pytest.param(write.name, marks=pytest.mark.long if write.name in MANY_CALLS else ()) for write in writes(0)]
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +22,7 @@ def library(tmp_path_factory):
     try:
         return faults.build(tmp_path_factory.mktemp("faults"))
     except FileNotFoundError:
-        pytest.skip("no C compiler")
+        pytest.skip("there is no C compiler to try")
 
 
 @pytest.mark.parametrize("name", NAMES)

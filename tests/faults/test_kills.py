@@ -1,10 +1,10 @@
 """Writes killed at random moments: forty here, thousands by ``make soak``."""
 
 import pytest
+from tools.kills import soak
 
-from holdall.testing.kills import soak
 
-
+@pytest.mark.long
 def test_killed_writes_leave_the_old_file_or_the_new_one(tmp_path):
     for seed in range(4):
         rows = soak(40, tmp_path / str(seed), size=512 << 10, seed=seed)

@@ -6,21 +6,20 @@ import os
 import resource
 import shutil
 import signal
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.writes import is_part, snapshot
 
 import holdall
-from holdall.payload import Made
-from holdall.plan import FolderPlan, Plan
+from holdall.model.payload import Computed
 from holdall.sink import write_file, write_folder
+from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import CHUNK
-from holdall.testing import isolated
-from holdall.testing.writes import is_part, snapshot
+from holdall.testing import run_isolated
+from tests.faults.places import places
 
 
 def plan_of(data):
@@ -134,7 +133,7 @@ def slow_plan(begun):
         yield bytes(CHUNK)
 
     plan = Plan()
-    plan.stream(Made(4 * CHUNK, make))
+    plan.stream(Computed(4 * CHUNK, make))
     return plan
 
 
@@ -150,7 +149,7 @@ CONTENTS = [{f"t{n}": np.full(200_000, n, np.float32), "which": np.array([n])} f
 
 
 def test_many_processes_write_one_file(tmp_path):
-    """Eight write again and again, some of them are killed on the way, and whoever looks sees a whole file."""
+    """Eight processes write again and again, some of them are killed, and every reader finds a whole file."""
     path = tmp_path / "m.safetensors"
     for number, content in enumerate(CONTENTS):
         holdall.save(tmp_path / f"want{number}.safetensors", content, fsync=False)
@@ -237,9 +236,9 @@ def test_a_file_that_may_not_grow(tmp_path, format):
         return None
 
     for most in (0, 1, 1000, 65_536, 300_000, 799_999):
-        assert isolated(save, most) == (errno.EFBIG, True)
+        assert run_isolated(save, most) == (errno.EFBIG, True)
         assert snapshot(tmp_path) == before
-    assert isolated(save, 10_000_000) is None
+    assert run_isolated(save, 10_000_000) is None
     assert holdall.verify(path, format=format).ok
 
 
@@ -259,7 +258,7 @@ def test_no_more_files_may_be_opened(tmp_path, folder):
             return error.errno, error.filename
         return None
 
-    ends = [isolated(save, room, seconds=20) for room in range(8)]
+    ends = [run_isolated(save, room, seconds=20) for room in range(8)]
     assert ends[0] == (errno.EMFILE, str(tmp_path / "m0"))
     assert ends[-1] is None
     assert {end if end is None else end[0] for end in ends} == {None, errno.EMFILE}
@@ -285,41 +284,11 @@ def test_one_file_of_a_folder_fails_and_the_others_stop(tmp_path):
     plans = {}
     for name, make, size in (("a", fail, 2 * CHUNK), ("b", endless, 1000 * CHUNK), ("c", endless, 1000 * CHUNK)):
         plans[name] = Plan()
-        plans[name].stream(Made(size, make))
+        plans[name].stream(Computed(size, make))
     with pytest.raises(ValueError, match="no"):
         write_folder(tmp_path / "set", FolderPlan(plans), fsync=False)
     assert len(passed) < 200
     assert os.listdir(tmp_path) == []
-
-
-def places(function):
-    """How many lines of the sink a call passes, and a way to interrupt it at any one of them."""
-    inside = str(Path("holdall", "sink"))
-    passed = 0
-
-    def trace(stop):
-        def line(frame, event, argument):
-            nonlocal passed
-            if event == "line" and inside in frame.f_code.co_filename:
-                passed += 1
-                if passed == stop:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return line
-
-        return line
-
-    def run(stop):
-        nonlocal passed
-        passed = 0
-        sys.settrace(trace(stop))
-        try:
-            function()
-        finally:
-            sys.settrace(None)
-        return passed
-
-    return run
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -342,7 +311,7 @@ def test_ctrl_c_at_any_line_leaves_nothing(tmp_path, folder):
 
     restart()
     old = snapshot(tmp_path)
-    run = places(write)
+    run = places(write, "sink")
     lines = run(0)
     new = snapshot(tmp_path)
     assert lines > 30

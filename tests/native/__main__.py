@@ -14,9 +14,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
-_HOME = _ROOT / "build" / "sanitized"
-_SOURCES = _ROOT / "src" / "holdall" / "kernels" / "native"
+ROOT = Path(__file__).resolve().parent.parent.parent
+_HOME = ROOT / "build" / "sanitized"
+SOURCES = ROOT / "src" / "holdall" / "binary" / "kernels" / "native"
 _SANITIZE = "-fsanitize=address,undefined,float-cast-overflow"
 # As in setup.py, but for the optimization: with it compiling takes minutes, and reports are harder to read.
 _FLAGS = [
@@ -31,19 +31,19 @@ _FLAGS = [
 ]
 _FLAGS += [_SANITIZE, "-fno-sanitize-recover=undefined,float-cast-overflow", "-fno-omit-frame-pointer"]
 _TESTS = (
-    "tests/kernels",
+    "tests/binary/kernels",
     "tests/quant",
-    "tests/documents",
-    "tests/test_ggml.py",
+    "tests/binary/documents",
+    "tests/model/test_ggml.py",
     "tests/runtime/test_encoder_kernels.py",
 )
 
 
 def build() -> Path:
-    """The extension with sanitizers, in a folder of its own; only what has changed since is compiled again."""
+    """Compile the extension with sanitizers into a separate folder; only changed files are compiled again."""
     _HOME.mkdir(parents=True, exist_ok=True)
-    headers = max(path.stat().st_mtime for path in _SOURCES.glob("*.h"))
-    sources = sorted(_SOURCES.glob("*.c"))
+    headers = max(path.stat().st_mtime for path in SOURCES.glob("*.h"))
+    sources = sorted(SOURCES.glob("*.c"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda source: _object(source, headers), sources))
     extension = _HOME / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -75,7 +75,7 @@ def environment(extension: Path) -> dict[str, str]:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "HOLDALL_SANITIZED": str(extension),
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "src")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
     }
 
 
@@ -105,7 +105,7 @@ def inside(seconds: float, seed: int) -> int:
 def _golden(note: Path) -> int:
     from holdall.testing.damage import probe
 
-    folder = _ROOT.parent / "shared" / "golden"
+    folder = ROOT / "tests" / "golden"
     files = [
         path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".txt", ".md", ".npy")
     ]
@@ -132,13 +132,13 @@ def main() -> int:
         print(f"SIMD level {level}", flush=True)
         command = [sys.executable, "-m", "tests.native", "--inside", "--seed", str(arguments.seed)]
         command += ["--seconds", str(arguments.seconds / len(levels))]
-        if subprocess.run(command, cwd=_ROOT, env={**settings, "HOLDALL_SIMD": level}).returncode:
+        if subprocess.run(command, cwd=ROOT, env={**settings, "HOLDALL_SIMD": level}).returncode:
             print(f"FINDING at {extension.with_suffix('.last').read_text()}")
             return 1
     print("the kernels' own tests", flush=True)
     began = time.monotonic()
     tests = [sys.executable, "-m", "pytest", "-p", "tests.native.sanitized", "-p", "no:cacheprovider", "-q", *_TESTS]
-    failed = subprocess.run(tests, cwd=_ROOT, env=settings).returncode
+    failed = subprocess.run(tests, cwd=ROOT, env=settings).returncode
     print(f"  {time.monotonic() - began:.0f} s, {'failed' if failed else 'no finding'}")
     return 1 if failed else 0
 

@@ -33,7 +33,7 @@ def case(make: Case) -> Case:
 
 
 def buffer(data: bytes, shift: int) -> np.ndarray:
-    """Memory of its own that ends with ``data`` and has ``shift`` bytes before it."""
+    """A new buffer that ends with ``data`` and has ``shift`` bytes before it."""
     whole = np.empty(len(data) + shift, np.uint8)
     whole[shift:] = np.frombuffer(data, np.uint8)
     return whole[shift:]

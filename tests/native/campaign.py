@@ -32,21 +32,21 @@ class Campaign:
     findings: list[str] = field(default_factory=list)
 
 
-def fuzz(native: ModuleType, seconds: float, seed: int, told: Callable[[str], None] = lambda _: None) -> Campaign:
-    """Inputs for every kernel in turn until the time is over. ``told`` hears which ones come next."""
+def fuzz(native: ModuleType, seconds: float, seed: int, on_turn: Callable[[str], None] = lambda _: None) -> Campaign:
+    """Call every kernel in turn until the time is over. ``on_turn`` receives the name of each turn before it starts."""
     campaign = Campaign()
     end = time.monotonic() + seconds
     turn = 0
     while time.monotonic() < end:
         for name in sorted(exported(native)):
-            told(f"{name}, turn {turn} of seed {seed}")
+            on_turn(f"{name}, turn {turn} of seed {seed}")
             run_turn(native, name, turn, seed, campaign)
         turn += 1
     return campaign
 
 
 def run_turn(native: ModuleType, name: str, turn: int, seed: int, campaign: Campaign) -> None:
-    """One turn of one kernel: what a finding names, to be run again by itself."""
+    """One turn of one kernel. A finding names its turn, so that it can be repeated alone."""
     chance = Random(f"{seed} {name} {turn}")
     kernel = getattr(native, name)
     for _ in range(_TURN):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from holdall.kernels.scanner import Op
+from holdall.binary.kernels.scanner import Op
 from tests.native.arguments import SIZES, Arguments, buffer, case, noise, numbers, pieces, put, room
 
 # -- tables and texts -------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def json_tape(chance: Random) -> Arguments:
 
 def _tape(chance: Random) -> tuple[bytes, bytes]:
     """A document and its tape, by the twin in Python; some tapes are not of that document."""
-    from holdall.kernels import json_reference
+    from holdall.binary.kernels import json_reference
 
     data = _json(chance)
     tape = bytes(json_reference.json_tape(data, 0, len(data), 128)[0])
@@ -190,7 +190,7 @@ def _msgpack(chance: Random) -> bytes:
 @case
 def msgpack_walk(chance: Random) -> Arguments:
     data = _msgpack(chance) if chance.random() < 0.8 else noise(chance, chance.choice(SIZES))
-    return put(chance, data), 0, len(data), chance.choice((1, 2, 64, 1024, 5000))
+    return put(chance, data), 0, len(data), chance.choice((1, 2, 64, 1024, 5000)), chance.choice((0, 1, 9, 1 << 40))
 
 
 _ENTRY = ("name", "dtype", "shape", "offset")
@@ -238,8 +238,8 @@ def msgpack_dims(chance: Random) -> Arguments:
 
 @case
 def protobuf_records(chance: Random) -> Arguments:
-    """Records in a message of which a window is at hand, sound or damaged."""
-    from holdall.formats.onnx.wire import field
+    """A window on a message with records, some of them damaged."""
+    from holdall.format.onnx.wire import field
 
     def value() -> bytes | int:
         return chance.choice(
@@ -250,15 +250,20 @@ def protobuf_records(chance: Random) -> Arguments:
     for _ in range(chance.choice((0, 1, 4, 30))):
         inner = b"".join(field(chance.choice((0, 1, 2, 8, 13, 99)), value()) for _ in range(chance.randrange(7)))
         data += field(chance.choice((5, 5, 5, 2)), inner)
+        if chance.random() < 0.3:
+            data = field(chance.choice((1, 6)), data)
     if data and chance.random() < 0.4:
         at = chance.randrange(len(data))
         data = data[:at] + noise(chance, 2) + data[at + 1 :]
     base, stop = chance.choice((0, 0, 77, 1 << 40)), len(data) + chance.choice((0, 0, 0, 5))
     window = data[: chance.choice((len(data), len(data), chance.randrange(len(data) + 1)))]
     rows, values = chance.choice((0, 1, 3, 40)), chance.choice((0, 1, 3, 200))
+    grammar = put(chance, b"\0\5\xff\0\1\0\0\6\1\1\5\xff\1\1\0")
     singles, odd = put(chance, b"\x42\x10"), put(chance, b"\x0d")
-    columns = np.zeros(9 * rows, np.uint64), np.zeros(values, np.uint64)
-    return put(chance, window), base, base, base + stop, 5, 1, singles, odd, *columns
+    stack = np.zeros(2 + 15 * chance.choice((1, 2, 5)), np.uint64)
+    stack[:9] = 1, 1, base, base, base + stop, 0, 0, 0, 1
+    columns = np.zeros(6 * chance.choice((0, 2, 9)), np.uint64), np.zeros(12 * rows, np.uint64)
+    return put(chance, window), base, base, grammar, 1, singles, odd, stack, *columns, np.zeros(values, np.uint64)
 
 
 @case

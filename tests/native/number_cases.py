@@ -9,22 +9,13 @@ from tests.native.arguments import SIZES, SPECIAL, Arguments, case, floats, nois
 # -- hashes ----------------------------------------------------------------------------------------------------------
 
 
-def _hashed(chance: Random, width: int) -> Arguments:
+@case
+def fnv1a(chance: Random) -> Arguments:
     data = noise(chance, chance.choice((*SIZES, 1024, 1025, 2048, 5000)))
     starts, lengths = pieces(chance, data)
     if chance.random() < 0.3:
         starts, lengths = [0], [len(data)]
-    return put(chance, data), numbers(chance, starts), numbers(chance, lengths), room(chance, width * len(starts))
-
-
-@case
-def fnv1a(chance: Random) -> Arguments:
-    return _hashed(chance, 4)
-
-
-@case
-def blake3_16(chance: Random) -> Arguments:
-    return _hashed(chance, 16)
+    return put(chance, data), numbers(chance, starts), numbers(chance, lengths), room(chance, 4 * len(starts))
 
 
 # -- bits and numbers -------------------------------------------------------------------------------------------------
@@ -68,13 +59,50 @@ def narrow(chance: Random) -> Arguments:
 
 
 @case
+def equal(chance: Random) -> Arguments:
+    data = noise(chance, chance.choice(SIZES))
+    return put(chance, data), put(chance, data if chance.random() < 0.5 else noise(chance, chance.choice(SIZES)))
+
+
+@case
+def extremes(chance: Random) -> Arguments:
+    kind, count = chance.choice([*_WIDTHS, "f32"]), chance.choice(SIZES)
+    return kind, put(chance, noise(chance, _WIDTHS.get(kind, 4) * count))
+
+
+@case
 def distance(chance: Random) -> Arguments:
     count = chance.choice(SIZES)
     return floats(chance, count), floats(chance, count)
 
 
-_GGML = {2: (18, 32), 3: (20, 32), 6: (22, 32), 7: (24, 32), 8: (34, 32), 10: (84, 256), 11: (110, 256), 12: (144, 256),
-         13: (176, 256), 14: (210, 256)}  # fmt: skip
+_MEASURED = {"f32": 4, "f64": 8, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
+
+
+@case
+def measure(chance: Random) -> Arguments:
+    kind, count = chance.choice(list(_MEASURED)), chance.choice((*SIZES, 1023, 1024, 1025, 3000))
+    width = _MEASURED[kind]
+    data = floats(chance, count) if kind == "f32" else put(chance, noise(chance, width * count))
+    counts = room(chance, chance.choice((0, 8 << 16)))
+    return kind, data, room(chance, width), chance.choice((1.0, 0.5, 2.0**-900)), counts
+
+
+@case
+def count_codes(chance: Random) -> Arguments:
+    width, count = chance.choice((1, 2)), chance.choice(SIZES)
+    return put(chance, noise(chance, width * count)), width, room(chance, 8 << 8 * width)
+
+
+@case
+def count_reached(chance: Random) -> Arguments:
+    kind, count, edges = chance.choice(list(_MEASURED)), chance.choice((*SIZES, 1025)), chance.choice((0, 1, 9))
+    data, borders = (put(chance, noise(chance, _MEASURED[kind] * size)) for size in (count, edges))
+    return kind, data, borders, room(chance, 8 * edges)
+
+
+_GGML = {2: (18, 32), 3: (20, 32), 6: (22, 32), 7: (24, 32), 8: (34, 32), 9: (40, 32), 10: (84, 256), 11: (110, 256),
+         12: (144, 256), 13: (176, 256), 14: (210, 256), 15: (292, 256), 42: (18, 64)}  # fmt: skip
 
 
 @case

@@ -10,12 +10,12 @@ import os
 import sys
 from types import ModuleType
 
-_NAME = "holdall.kernels._native"
+_NAME = "holdall.binary.kernels._native"
 
 
 def _installed() -> ModuleType:
     """The sanitized extension, as the one that holdall imports from now on."""
-    assert "holdall.kernels" not in sys.modules, "holdall has chosen its kernels already"
+    assert "holdall.binary.kernels" not in sys.modules, "holdall has chosen its kernels already"
     spec = importlib.util.spec_from_file_location(_NAME, os.environ["HOLDALL_SANITIZED"])
     assert spec is not None and spec.loader is not None
     native = importlib.util.module_from_spec(spec)

@@ -7,7 +7,7 @@ import pytest
 from tests.native.arguments import CASES
 from tests.native.campaign import Campaign, exported, run_turn
 
-native = pytest.importorskip("holdall.kernels._native", reason="the C kernels are not compiled")
+native = pytest.importorskip("holdall.binary.kernels._native", reason="the C kernels are not compiled")
 
 
 def test_every_kernel_has_a_case_and_every_case_a_kernel() -> None:
@@ -15,7 +15,7 @@ def test_every_kernel_has_a_case_and_every_case_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_case_is_mostly_taken_and_refused_in_words(name: str) -> None:
+def test_a_case_is_mostly_taken_or_refused_with_a_sentence(name: str) -> None:
     campaign = Campaign()
     for turn in range(4):
         run_turn(native, name, turn, 0, campaign)

@@ -1,1 +1,1 @@
-"""Other people's formats: found by entry points, imported when they are needed, kept out by an allowlist."""
+"""Plug-ins are found by entry points, imported when they are needed, and kept out by an allowlist."""

@@ -1,4 +1,4 @@
-"""Arrays in and out: what is taken, what is refused, what comes back."""
+"""Quantizing arrays: accepted and refused input, and the values that come back."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall.quant import MCF, METHODS, encoding_of, measure, method_named, quantize
-from holdall.tensor import Tensor
+from holdall.model.tensor import Tensor
+from holdall.quant import MCF, METHODS, encoding_of, find_method, measure, quantize
 
 BLOCK_METHODS = [name for name, method in METHODS.items() if method.family != "int"]
 every_method = pytest.mark.parametrize("name", METHODS)
@@ -19,6 +19,7 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.shows("M23")
 def test_worked_example():
     row = np.array([[1, -0.5, 0.25, 0.1, 0, -1, 0.07, 0.9]], np.float32)
     heads = {
@@ -30,7 +31,7 @@ def test_worked_example():
         "k2": ("003c", "20", "0d4c"),
     }
     for name, (scale, sub, codes) in heads.items():
-        where = METHODS[name].blocks((1, 8))
+        where = METHODS[name].lay_out_blocks((1, 8))
         payload = bytes(quantize(row, name, mode="reference").payload)
         assert payload[:2].hex() == scale
         assert payload[where.subs[0] : where.subs[1]].hex() == sub
@@ -80,6 +81,7 @@ def test_one_scale(name, shape, domain):
         assert np.array_equal(tensor[1:], back[1:])
 
 
+@pytest.mark.shows("M25")
 def test_activations_hold_zero_exactly():
     v = np.linspace(0.5, 9, 50, dtype=np.float32)
     v[7] = 0
@@ -125,6 +127,7 @@ def test_a_float64_beyond_float32_is_refused():
         quantize(np.array([[1, 1e300]]), "q8")
 
 
+@pytest.mark.shows("M42")
 @pytest.mark.parametrize("mode", ["reference", "ieee", "best"])
 def test_clip(mode):
     v = normal(20, 50)
@@ -166,6 +169,11 @@ def test_measures():
     gone = measure(v, np.zeros_like(v))
     assert gone.relative == pytest.approx(1)
     assert gone.snr_db == pytest.approx(0)
+    for odd in (np.inf, np.nan):
+        lost = v.copy()
+        lost[0, 0] = odd
+        wild = measure(v, lost)
+        assert (wild.rmse, wild.relative, wild.max_error, wild.snr_db) == (np.inf, np.inf, np.inf, -np.inf)
     some = measure(v, quantize(v, "k4"))
     miss = v.astype(np.float64) - quantize(v, "k4").numpy()
     assert some.rmse == pytest.approx(np.sqrt(np.mean(miss**2)))
@@ -177,5 +185,5 @@ def test_measures():
 
 
 def test_names_of_methods():
-    assert method_named(" MCF.K4 ").name == "k4"
+    assert find_method(" MCF.K4 ").name == "k4"
     assert [method.id for method in METHODS.values()] == [0x10, 0x11, 0x20, 0x21, 0x30, 0x31, 0x32, 0x33]

@@ -1,4 +1,4 @@
-"""``holdall quantize``: the policy first, then the work, then what came of it."""
+"""``holdall quantize``: it prints the policy first, then does the work, then reports it."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ def test_policy_is_printed_and_followed(source, tmp_path):
         assert bytes(model["fc.weight"].raw()) == bytes(quantize(weights(2), "k3").payload)
 
 
+def test_the_source_is_opened_and_planned_once(source, tmp_path, monkeypatch):
+    from holdall.operations.convert import convert as module
+
+    opened, plans = [], []
+    real = module.open_model
+    monkeypatch.setattr(module, "open_model", lambda *given, **more: opened.append(given) or real(*given, **more))
+    monkeypatch.setattr("holdall.cli.quantize._show_plan", lambda plan, dry_run: plans.append(plan))
+    assert run(source, tmp_path / "out.mcf").exit_code == 0
+    assert len(opened) == len(plans) == 1
+
+
+def test_a_plan_that_is_refused_leaves_the_target_alone(source, tmp_path):
+    def refuse(plan):
+        raise ValueError(f"{len(plan.methods)} tensors")
+
+    (tmp_path / "out.mcf").write_bytes(b"old")
+    with pytest.raises(ValueError, match="2 tensors"):
+        holdall.convert(source, tmp_path / "out.mcf", quantize="k4", on_plan=refuse)
+    assert (tmp_path / "out.mcf").read_bytes() == b"old"
+
+
 def test_dry_run_predicts_the_size_and_writes_nothing(source, tmp_path):
     dry = run(source, tmp_path / "out.mcf", "--dry-run", "--json")
     assert dry.exit_code == 0, dry.output
@@ -80,8 +101,9 @@ def test_importance_and_clip(source, tmp_path):
     with holdall.open(tmp_path / "out.mcf") as model:
         wanted = quantize(weights(2), "k4", importance=columns, clip=(-0.03, 0.03))
         assert bytes(model["fc.weight"].raw()) == bytes(wanted.payload)
-    np.savez(tmp_path / "w.npz", nobody=columns)
-    assert "nobody" in run(source, tmp_path / "out.mcf", *options).output
+    np.savez(tmp_path / "w.npz", other=columns)
+    message = f"{tmp_path / 'w.npz'}: has weights for 'other', which is no tensor to be quantized"
+    assert message in run(source, tmp_path / "out.mcf", *options).output
 
 
 @pytest.mark.parametrize(

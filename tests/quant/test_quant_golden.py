@@ -1,15 +1,14 @@
-"""Payloads of the golden files: quantized from their source, and decoded, to the bit."""
+"""Payloads of the golden files: quantizing their source and decoding them give the expected bits."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
 
 import holdall
-from holdall.quant import METHODS, encoding_of, quantize, quantize_model
+from holdall.quant import METHODS, Quantization, encoding_of, quantize
 from tests.golden import golden
 
 FOLDER = golden("mcf")
@@ -53,6 +52,7 @@ def test_the_corpus_is_there() -> None:
     assert len(SOURCES) >= 174
 
 
+@pytest.mark.shows("M20", "M43")
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_decoding(case: tuple[str, dict, dict]) -> None:
     name, tensor, _ = case
@@ -62,6 +62,7 @@ def test_decoding(case: tuple[str, dict, dict]) -> None:
     assert same(encoding.decode(payload(name, tensor), tensor["shape"]), wanted)
 
 
+@pytest.mark.shows("M23", "M43")
 @pytest.mark.parametrize("case", SOURCES, ids=label)
 def test_reference_bytes(case: tuple[str, dict, dict]) -> None:
     name, tensor, file = case
@@ -70,11 +71,12 @@ def test_reference_bytes(case: tuple[str, dict, dict]) -> None:
     assert bytes(q.payload) == bytes(payload(name, tensor))
 
 
+@pytest.mark.shows("M41", "M43")
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.name.removesuffix(".expected.json"))
 def test_whole_files(path, tmp_path) -> None:
     file = json.loads(path.read_text())
     asked = file["quantize"]
-    work = partial(quantize_model, method=asked["method"], mode="reference", clip=clip_of(file))
-    holdall.convert(FOLDER / asked["input"], tmp_path / "out.mcf", quantize=work, arrange="quantize")
+    request = Quantization(asked["method"], mode="reference", clip=clip_of(file))
+    holdall.convert(FOLDER / asked["input"], tmp_path / "out.mcf", quantize=request, arrange="quantize")
     wanted = path.with_name(path.name.replace(".expected.json", ".mcf"))
     assert (tmp_path / "out.mcf").read_bytes() == wanted.read_bytes()

@@ -1,4 +1,4 @@
-"""The C kernels against their twins: same bits, for any values, shapes and instruction sets; and what both refuse."""
+"""The C kernels and the numpy ones give the same bits for any values, shapes and instruction sets, and refuse alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from holdall.quant import METHODS, reference
 
-native = pytest.importorskip("holdall.kernels._native", reason="the C kernels are not compiled")
+native = pytest.importorskip("holdall.binary.kernels._native", reason="the C kernels are not compiled")
 
 BLOCK_METHODS = [name for name, method in METHODS.items() if method.family != "int"]
 every_block_method = pytest.mark.parametrize("name", BLOCK_METHODS)
@@ -32,7 +32,7 @@ values = st.one_of(
 
 
 def regions(method, shape):
-    where = method.blocks(shape)
+    where = method.lay_out_blocks(shape)
     return [np.zeros(stop - start, np.uint8) for start, stop in (where.scales, where.subs, where.codes)]
 
 
@@ -69,7 +69,7 @@ def test_twins_agree(name, mode, data):
     assert alike(mine, twin)
     assert top == twin_top == np.abs(v).max()
     assert decoded(native, name, mine, shape).tobytes() == decoded(reference, name, mine, shape).tobytes()
-    if mode != reference.REFERENCE:  # codes made by scales that are there already are the same codes
+    if mode != reference.REFERENCE:  # mode GIVEN makes the same codes from these scales
         emptied = [mine[0], mine[1], np.zeros_like(mine[2])]
         for kernels in (native, reference):
             assert alike(quantized(kernels, name, v, reference.GIVEN, given=emptied)[1], mine)
@@ -110,7 +110,7 @@ def test_flat_twins_agree(bits, data):
 DIGEST = """
 import hashlib, sys
 import numpy as np
-from holdall import kernels
+from holdall.binary import kernels
 from holdall.quant import METHODS, engine
 rng = np.random.default_rng(11)
 digest = hashlib.sha256()
@@ -121,7 +121,7 @@ for shape in ((3, 40), (5, 700)):
         for method in METHODS.values():
             if method.family == "int":
                 continue
-            where = method.blocks(shape)
+            where = method.lay_out_blocks(shape)
             for mode in range(3):
                 for weights in (b"", w):
                     parts = [np.zeros(b - a, np.uint8) for a, b in (where.scales, where.subs, where.codes)]

@@ -1,22 +1,33 @@
-"""Whole models: which tensors, in which memory, with which record; and the report of the result."""
+"""Whole models: which tensors are quantized, their payloads and records, and the report."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 
 import holdall
-from holdall.formats.mcf.quantinfo import QuantRecord
-from holdall.model import model_of
+from holdall.model.model import model_of
+from holdall.model.tensor import Tensor
 from holdall.operations.convert.convert import convert
-from holdall.quant import METHODS, Policy, Rule, dequantize_model, model, quantize, quantize_model
+from holdall.quant import (
+    METHODS,
+    MethodRule,
+    Policy,
+    Quantization,
+    dequantize_model,
+    payloads,
+    quantize,
+    quantize_model,
+)
+from holdall.quant.model import quantize_tensor
 from holdall.quant.policy import parse_rule
-from holdall.quant.report import compare, render, write_report
-from holdall.tensor import Tensor
+from holdall.quant.record import QuantRecord
+from holdall.quant.report import compare
+from holdall.report.file import write_report
+from holdall.report.quant_page import RENDERERS
 
 
 def weights(rows=96, cols=130, seed=0):
@@ -46,7 +57,7 @@ def test_default_policy():
 
 
 def test_policies():
-    rules = (parse_rule("embed*=q8"), parse_rule("*.bias=none"), Rule("conv", "int8"))
+    rules = (parse_rule("embed*=q8"), parse_rule("*.bias=none"), MethodRule("conv", "int8"))
     assert methods(Policy("k6", rules)) == {"embed.weight": "q8", "layer.0.weight": "k6", "conv": "int8"}
     assert methods(Policy(include=("layer.0.*",))) == dict.fromkeys(
         ("layer.0.weight", "layer.0.norm.weight", "layer.0.bias"), "k4"
@@ -70,32 +81,27 @@ def test_payloads_are_those_of_arrays(name, held, mode, monkeypatch):
     if METHODS[name].family == "int" and mode == "reference":
         return
     if not held:
-        monkeypatch.setattr(model, "_HELD", 0)
-    monkeypatch.setattr(model, "row_blocks", partial(_small_blocks, model.row_blocks))
+        monkeypatch.setattr(payloads, "_HELD", 0)
+    for size in ("_SEARCHED", "_QUICK"):
+        monkeypatch.setattr(payloads, size, 16 * 300)  # so that a small tensor has many jobs
     v = weights(203, 300)
     for array in (v, v.astype(np.float16)):
-        tensor = model.quantize_tensor(Tensor.of("w", array), METHODS[name], mode=mode)
+        tensor = quantize_tensor(Tensor.of("w", array), METHODS[name], mode=mode)
         wanted = quantize(array, name, mode=mode)
         assert bytes(tensor.raw()) == bytes(wanted.payload)
         assert tensor.native == QuantRecord(name, "weights", *wanted.clip)
 
 
-def _small_blocks(row_blocks, tensor, cols):
-    """The same rows in smaller pieces, so that a small tensor has many."""
-    for block in row_blocks(tensor, cols):
-        yield from (block[start : start + 16] for start in range(0, len(block), 16))
-
-
 def test_importance_clip_and_progress(tmp_path):
     v, columns = weights(seed=2), np.arange(130, dtype=np.float32)
-    told = []
+    seen = []
     small = quantize_model(
         model_of(content()), "k3", clip=(-0.03, 0.03), importance={"layer.0.weight": columns},
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     wanted = quantize(v, "k3", clip=(-0.03, 0.03), importance=columns)
     assert bytes(small["layer.0.weight"].raw()) == bytes(wanted.payload)
-    assert told[-1][0] == told[-1][1] == 96 * 130 * 6
+    assert seen[-1][0] == seen[-1][1] == 96 * 130 * 6
 
 
 def test_not_finite_is_refused_before_anything_is_written(tmp_path):
@@ -103,10 +109,44 @@ def test_not_finite_is_refused_before_anything_is_written(tmp_path):
     v[17, 4] = np.nan
     holdall.save(tmp_path / "in.safetensors", {"a": weights(), "w": v})
     with pytest.raises(holdall.ContentError, match=r"tensor 'w'.*\[17, 4\]"):
-        convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize=quantize_model)
+        convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize="k4")
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
+def test_a_conversion_reports_its_plan_and_a_dry_run_reads_no_values(tmp_path, capsys):
+    spoiled = weights()
+    spoiled[3, 5] = np.inf
+    holdall.save(tmp_path / "in.safetensors", {"a": weights(), "b.bias": np.ones(4, np.float32), "w": spoiled})
+    request = Quantization("k4", mode="ieee", rules=["w=q8"], exclude=["nothing*"])
+    seen = []
+    done = convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize=request, dry_run=True,
+                   progress=lambda done, total: seen.append((done, total)))  # fmt: skip
+    plan = done.quantization
+    assert [(t.name, t.method, t.reason, t.nbytes) for t in plan.tensors] == [
+        ("a", "k4", "matrix", 96 * 130 * 4),
+        ("b.bias", None, "rank 1", 16),
+        ("w", "q8", "rule w", 96 * 130 * 4),
+    ]
+    assert [t.planned_nbytes for t in plan.tensors] == [
+        quantize(weights(), m).nbytes if m else 16 for m in ("k4", None, "q8")
+    ]
+    assert plan.methods == {"a": "k4", "w": "q8"}
+    assert plan.unmatched == (("exclude", "nothing*"),)
+    assert seen == []
+    with pytest.raises(holdall.ContentError, match=r"tensor 'w'.*\[3, 5\] is inf"):
+        convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize=request, progress=lambda *a: seen.append(a))
+    assert seen[-1] == (96 * 130 * 4, 2 * 96 * 130 * 4)  # the survey, up to the tensor that it refuses
+    assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_target_without_a_place_is_refused_before_values_are_read(tmp_path):
+    holdall.save(tmp_path / "in.safetensors", {"w": np.full((8, 64), np.nan, np.float32)})
+    with pytest.raises(holdall.UnsupportedError, match=r"npz cannot hold mcf\.q8; these can: mcf"):
+        convert(tmp_path / "in.safetensors", tmp_path / "out.npz", quantize="q8")
+
+
+@pytest.mark.shows("M46")
 def test_there_and_back(tmp_path):
     holdall.save(tmp_path / "in.safetensors", content())
     convert(tmp_path / "in.safetensors", tmp_path / "out.mcf", quantize="q8")
@@ -144,7 +184,7 @@ def test_report_figures(report):
 
 def test_report_pages(report, tmp_path):
     for suffix in (".html", ".json", ".md"):
-        write_report(report, tmp_path / f"report{suffix}")
+        write_report(tmp_path / f"report{suffix}", report, RENDERERS)
     facts = json.loads((tmp_path / "report.json").read_text())
     assert len(facts["tensors"]) == 3
     assert facts["total"]["bits_per_weight"] > 2
@@ -153,9 +193,10 @@ def test_report_pages(report, tmp_path):
     assert "&lt;b&gt;&amp;" in page
     assert page.count("<svg") == 1 + len(report.worst)
     assert not re.search(r"<script|https?://|<link|src=", page)
-    assert "| layer.0.weight | k2 |" in (tmp_path / "report.md").read_text()
-    with pytest.raises(holdall.UnsupportedError):
-        render(report, ".pdf")
+    assert "| `layer.0.weight` | k2 |" in (tmp_path / "report.md").read_text()
+    with pytest.raises(holdall.UnsupportedError, match=r"report\.pdf: the name of a report ends in \.html, "):
+        write_report(tmp_path / "report.pdf", report, RENDERERS)
+    assert not (tmp_path / "report.pdf").exists()
 
 
 def test_nothing_to_report():

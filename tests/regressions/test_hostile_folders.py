@@ -13,7 +13,7 @@ from holdall.errors import FormatError, LimitError
 from holdall.source import file as files
 from holdall.testing.isolation import cost_of
 from tests.attacks.files import hf_index
-from tests.formats.safetensors.files import build, entry
+from tests.format.safetensors.files import build, entry
 
 
 def test_missing_files_are_looked_for_as_often_as_they_are_reported(

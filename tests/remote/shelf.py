@@ -1,4 +1,4 @@
-"""One model in every format that can be written, and what each takes to be read from afar."""
+"""One model in every format that can be written, and the requests that each takes to be read from a URL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import holdall
-from holdall import registry
 from holdall.errors import HoldallError
+from holdall.format import registry
 from tests.remote.servers import RangeServer
 
 COUNT = 2000  # small tensors: enough for an index that the first bytes do not hold

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall import registry
-from holdall.repair import repair
+from holdall.format import registry
+from holdall.operations.repair import repair
 from tests.remote import shelf
 
 FORMATS = [name for name in registry.names() if registry.find(name).writes]
@@ -27,6 +27,7 @@ def _files(folder):
     return shelf.served(folder[0])
 
 
+@pytest.mark.shows("A42", "A46")
 @pytest.mark.parametrize("name", FORMATS)
 def test_commands_take_urls(server, folder, cli, tmp_path, name):
     path = folder[1][name]

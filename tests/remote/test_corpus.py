@@ -1,4 +1,4 @@
-"""The corpus over HTTP: good, bad and odd files are judged as they are nearby."""
+"""The corpus over HTTP: good, bad and odd files get the same verdicts as on a disk."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall import registry
+from holdall.format import registry
 from tests.remote import shelf
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "remote.md"

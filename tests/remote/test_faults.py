@@ -9,7 +9,7 @@ import pytest
 
 import holdall
 from holdall.errors import FormatError, UnsupportedError
-from holdall.source.remote import RemoteError, RemoteSource
+from holdall.source.remote.remote_source import RemoteError, RemoteSource
 from tests.remote.servers import range_server
 from tests.remote.shelf import BIG
 
@@ -76,7 +76,7 @@ def test_a_stall_is_survived(server, url, monkeypatch):
 
 def test_a_stall_without_end_is_reported(server, url, monkeypatch):
     monkeypatch.setenv("HOLDALL_HTTP_TIMEOUT", "0.1")
-    monkeypatch.setattr("holdall.source.object._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("holdall.source.remote.remote_object._FIRST_WAIT", 0.01)
     server.stall = 0.6
     with holdall.open(url) as model:
         server.fault = lambda path, start, stop: "stall"
@@ -129,7 +129,7 @@ def test_what_is_not_there():
             holdall.open(running.url + "/empty")
 
 
-def test_nobody_listens(monkeypatch):
+def test_a_port_without_a_server(monkeypatch):
     from tests.remote.servers import free_port
 
     monkeypatch.setattr(time, "sleep", lambda seconds: None)

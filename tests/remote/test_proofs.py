@@ -36,6 +36,7 @@ def damaged(data, values, name):
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
+@pytest.mark.shows("A39", "A40")
 def test_whole_tensors_slices_and_streams_are_proven(data, values):
     with range_server({"/x.aero": data}) as good, holdall.open(good.url + "/x.aero") as model:
         for name, array in values.items():
@@ -46,6 +47,7 @@ def test_whole_tensors_slices_and_streams_are_proven(data, values):
             np.testing.assert_array_equal(tensor.numpy(), values[tensor.name])
 
 
+@pytest.mark.shows("A39", "A40")
 def test_a_wrong_byte_is_never_handed_out(data, values, tmp_path):
     row = 300_000 // (4 * SHAPE[1])
     with range_server({"/x.aero": damaged(data, values, "w4")}) as bad, holdall.open(bad.url + "/x.aero") as model:
@@ -67,6 +69,7 @@ def test_a_wrong_byte_is_never_handed_out(data, values, tmp_path):
     assert not (tmp_path / "x.oinf").exists()
 
 
+@pytest.mark.shows("A40")
 def test_slices_move_pages_not_tensors(data, kind, values):
     with range_server({"/x.aero": data}) as good, holdall.open(good.url + "/x.aero") as model:
         model["w4"][0]

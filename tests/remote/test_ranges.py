@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdall.source.kept import Kept
-from holdall.source.ranges import coalesce, split
+from holdall.source.ranges import RangeSet, coalesce, split
+from holdall.source.remote.span_cache import SpanCache
 
 spans = st.tuples(st.integers(0, 500), st.integers(0, 60)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
@@ -34,7 +36,7 @@ def test_pieces_make_up_the_range(span, most):
 @given(st.lists(spans, max_size=20), spans, st.one_of(st.none(), st.integers(0, 300)))
 def test_what_is_kept_is_found_again(added, asked, most):
     world = bytes(number % 251 for number in range(600))
-    kept = Kept(most)
+    kept = SpanCache(most)
     for start, stop in added:
         kept.add(start, memoryview(world)[start:stop])
     start, stop = asked
@@ -51,9 +53,23 @@ def test_what_is_kept_is_found_again(added, asked, most):
 
 
 def test_what_is_pinned_stays():
-    kept = Kept(10)
+    kept = SpanCache(10)
     kept.add(0, memoryview(b"abcdefgh"), pin=True)
     for at in range(100, 200, 10):
         kept.add(at, memoryview(b"0123456789"))
     assert kept.find(0, 8) is not None
     assert kept.missing(100, 110) == [(100, 110)]
+
+
+def test_a_set_of_ranges_is_a_set_of_bytes():
+    """Compared with a plain set of numbers, over sequences of adding and asking."""
+    rng = random.Random(5)
+    for _ in range(200):
+        proven, numbers = RangeSet(), set()
+        for _ in range(30):
+            start = rng.randrange(60)
+            stop = start + rng.randrange(1, 12)
+            if rng.random() < 0.5:
+                proven.add(start, stop)
+                numbers.update(range(start, stop))
+            assert ((start, stop) in proven) == numbers.issuperset(range(start, stop))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
 import pytest
 
 import holdall
-from holdall.source.remote import RemoteError
+from holdall.source.remote.remote_source import RemoteError
 from tests.remote import shelf
 
 
@@ -43,6 +44,27 @@ def test_s3(bucket, folder, name):
         for tensor in model.fetch():
             assert bytes(tensor.raw()) == bytes(here[tensor.name].raw())
     assert holdall.verify(url).ok
+
+
+@pytest.mark.parametrize("server", ["s3", "web", "followed"])
+def test_a_set_is_downloaded(request, folder, tmp_path, server):
+    wanted = {path.name: path.read_bytes() for path in (folder[0] / "aeroset").iterdir()}
+    base = request.getfixturevalue("bucket" if server == "s3" else "web_url")
+    source, follow = f"{base}/{folder[1]['aeroset']}", ()
+    if server == "followed":
+        document = json.loads((folder[0] / folder[1]["aeroset"]).read_text())
+        source, follow = tmp_path / "model.aeroset.json", base
+        source.write_text(json.dumps({**document, "base_url": f"{base}/aeroset"}))
+        with holdall.open(source, follow=base) as model, holdall.open(folder[0] / "aeroset") as here:
+            assert {name: bytes(model[name].raw()) for name in model} == {
+                name: bytes(here[name].raw()) for name in here
+            }
+    holdall.convert(source, tmp_path / "copy", format="aeroset", follow=follow)
+    got = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
+    assert {name: data for name, data in got.items() if name.endswith(".aero")} == {
+        name: data for name, data in wanted.items() if name.endswith(".aero")
+    }
+    assert holdall.verify(tmp_path / "copy").ok
 
 
 def test_a_prefix_is_listed(bucket):
@@ -101,8 +123,8 @@ def test_signed_urls(bucket, store, folder):
 
 
 @pytest.mark.parametrize("name", ["oinf", "safetensors", "mcf", "embd", "aero", "hf", "aeroset"])
-def test_nginx(nginx_url, folder, name):
-    url = f"{nginx_url}/{folder[1][name]}"
+def test_a_web_server(web_url, folder, name):
+    url = f"{web_url}/{folder[1][name]}"
     with holdall.open(url) as model, holdall.open(folder[0] / folder[1][name]) as here:
         for tensor in model.fetch():
             np.testing.assert_array_equal(tensor.numpy(), here[tensor.name].numpy())
@@ -110,10 +132,10 @@ def test_nginx(nginx_url, folder, name):
     assert holdall.verify(url).ok
 
 
-def test_nginx_empty_and_missing(nginx_url, folder, monkeypatch):
+def test_a_web_server_with_empty_and_missing_files(web_url, folder, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     (folder[0] / "empty").write_bytes(b"")
     with pytest.raises(holdall.FormatError, match="empty"):
-        holdall.open(f"{nginx_url}/empty")
+        holdall.open(f"{web_url}/empty")
     with pytest.raises(RemoteError, match="is not there"):
-        holdall.open(f"{nginx_url}/nothing")
+        holdall.open(f"{web_url}/nothing")

@@ -1,4 +1,4 @@
-"""Small models of every format over HTTP, as they are on a disk: with tiny buffers every request is cut many times."""
+"""Small models of every format over HTTP equal those on a disk. With tiny buffers they take many requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall import registry
+from holdall.format import registry
 from holdall.testing.zoo import sample_values
 from tests.remote import shelf
 from tests.remote.servers import range_server

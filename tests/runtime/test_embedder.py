@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
 
 import holdall
 from holdall.errors import ContentError, MissingError, UnsupportedError
-from holdall.model import Model, model_of
+from holdall.model.model import Model, model_of
+from holdall.model.vocab import Vocab
 from holdall.runtime import Embedder
-from holdall.vocab import Vocab
 from tests.runtime.tiny import CONFIG, TEXTS, VOCAB, folder_model, forward, tensors
 
 
@@ -230,3 +231,44 @@ def test_the_files_of_the_model_win_over_nothing_else(folder, tmp_path):
         assert np.abs(Embedder(model, vocab=turned).embed("cat") - Embedder(model).embed("cat")).max() > 0.01
         assert json.loads(model.assets["config.json"]) == CONFIG
         assert isinstance(model, Model)
+
+
+def test_threads_compute_batches_at_the_same_time_and_change_no_bit():
+    embedder = Embedder(model_of(tensors()), vocab=VOCAB, config=CONFIG)
+    alone = embedder.embed(TEXTS, 1)
+    together, encode = threading.Barrier(3), embedder._encoder.encode
+
+    def wait_for_others(ids):
+        together.wait(20)  # breaks unless three batches run at once
+        return encode(ids)
+
+    embedder._encoder.encode = wait_for_others
+    seen = []
+    assert len(TEXTS) == 6
+    found = embedder.embed(TEXTS, 1, threads=3, progress=lambda done, total: seen.append((done, total)))
+    assert found.tobytes() == alone.tobytes()
+    assert seen == [(done, 6) for done in range(1, 7)]
+    with pytest.raises(ContentError, match="1 thread or more, not 0"):
+        embedder.embed(TEXTS, threads=0)
+
+
+def test_normalization_can_be_chosen():
+    given = {"vocab": VOCAB, "config": CONFIG}
+    made = [Embedder(model_of(tensors()), normalize=choice, **given) for choice in (None, False)]
+    as_stated, plain = (embedder.embed(TEXTS) for embedder in made)
+    assert np.abs(np.linalg.norm(as_stated, axis=1) - 1).max() < 1e-6
+    assert np.abs(plain / np.linalg.norm(plain, axis=1, keepdims=True) - as_stated).max() < 1e-6
+    assert not np.allclose(np.linalg.norm(plain, axis=1), 1, atol=1e-3)
+
+
+def test_nearest_of_many_in_pieces(monkeypatch):
+    from holdall.runtime import nearest
+
+    random = np.random.default_rng(2)
+    vectors, queries = random.normal(size=(500, 8)).astype("f4"), random.normal(size=(40, 8)).astype("f4")
+    monkeypatch.setattr(nearest, "_COSINES", 3 * 500)
+    found = nearest.find_nearest(queries, vectors, 7)
+    for query, rows in zip(queries.astype("f8"), found, strict=True):
+        cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+        assert [row for row, _ in rows] == np.argsort(-cosines)[:7].tolist()
+        assert np.abs([cosine for _, cosine in rows] - np.sort(cosines)[::-1][:7]).max() < 1e-6

@@ -10,8 +10,8 @@ from math import erf
 import numpy as np
 import pytest
 
-from holdall import kernels
-from holdall.kernels import encoder_reference as twins
+from holdall.binary import kernels
+from holdall.binary.kernels import encoder_reference as twins
 
 IMPLEMENTATIONS = pytest.mark.parametrize("kernel", [kernels, twins], ids=["chosen", "twin"])
 
@@ -37,7 +37,7 @@ def test_the_twins_agree_to_the_bit(width):
 DIGEST = """
 import hashlib
 import numpy as np
-from holdall import kernels
+from holdall.binary import kernels
 random = np.random.default_rng(5)
 values, residual = random.standard_normal((2, 60, 77)).astype(np.float32) * 5
 bias, weight, shift = random.standard_normal((3, 77)).astype(np.float32)

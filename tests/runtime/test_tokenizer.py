@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
-from holdall.errors import MissingError
+from holdall.errors import ContentError, MissingError
+from holdall.model.vocab import Vocab
 from holdall.runtime import WordPiece
-from holdall.vocab import Vocab
 
 SMALL = Vocab(
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "a", "##b", "é", "e", "É", "東", "!"]
@@ -42,7 +43,7 @@ def test_case_and_accents():
     assert pieces("É é", lowercase=False, strip_accents=True) == ["[UNK]", "e"]
 
 
-def test_ideographs_stand_alone_unless_told():
+def test_ideographs_are_separated_unless_the_settings_say_otherwise():
     assert pieces("a東a") == ["a", "東", "a"]
     assert pieces("a東a", ideographs=False) == ["[UNK]"]
 
@@ -100,3 +101,45 @@ def test_every_letter_of_the_basic_plane_is_split_as_the_package_does(vocab):
         split = theirs.pre_tokenizer.pre_tokenize_str(theirs.normalizer.normalize_str(text))
         different += ours.words(text) != [word for word, _ in split]
     assert different < 150
+
+
+def test_decoding_joins_what_encoding_split():
+    tokenizer = WordPiece(SMALL)
+    ids = tokenizer.encode("Unaffable ab!")
+    assert tokenizer.decode(ids) == "unaffable ab!"
+    assert tokenizer.decode(ids, skip_special=False) == "[CLS] unaffable ab! [SEP]"
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.decode(id for id in (9, 9)) == "##bb"  # the first piece stays as it is
+    for id in (-1, len(SMALL)):
+        with pytest.raises(MissingError, match=f"no token of id {id}: the vocabulary has 15"):
+            tokenizer.decode([id])
+
+
+def test_the_texts_that_the_tokenizers_package_decodes(vocab):
+    pytest.importorskip("tokenizers")
+    ours, theirs = WordPiece(vocab), vocab.wordpiece()
+    some = random.Random(5)
+    marks = [vocab.id(token) for token in (".", "?", "!", ",", "'", "n", "t", "do", "not", "##s", "m", "s", "ve", "re")]
+    special = [*vocab.special.values()]
+    chosen = [ours.encode(text) for text in TEXTS]
+    chosen += [some.choices(range(len(vocab)), k=40) for _ in range(300)]
+    chosen += [some.choices(marks + special, k=30) for _ in range(300)]
+    for ids in chosen:
+        for skip in (True, False):
+            assert ours.decode(ids, skip_special=skip) == theirs.decode(ids, skip_special_tokens=skip)
+
+
+def test_special_tokens_without_letters_are_never_spelled():
+    tokenizer = WordPiece(Vocab(["", "", "", "cat", "##s"], special={"unk": 0, "cls": 1, "sep": 2}))
+    assert tokenizer.encode("cats dog") == [1, 3, 4, 0, 2]
+    assert tokenizer.encode("") == [1, 2]
+    assert tokenizer.decode([1, 3, 4, 2], skip_special=False).split() == ["cats"]
+
+
+def test_a_negative_id_is_no_special_token():
+    pytest.importorskip("tokenizers")
+    vocab = Vocab(["[UNK]", "[CLS]", "[SEP]", "cat"], special={"unk": 0, "cls": -3, "sep": 2})
+    with pytest.raises(ContentError, match="needs the special tokens cls"):
+        vocab.wordpiece()
+    with pytest.raises(MissingError, match="no special token cls"):
+        WordPiece(vocab)

@@ -8,8 +8,8 @@ from math import erf
 import numpy as np
 
 from holdall import profiles
-from holdall.model import Model, model_of
-from holdall.vocab import Vocab
+from holdall.model.model import Model, model_of
+from holdall.model.vocab import Vocab
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "!", "the", "cat", "##s", "sit", "on", "mat", "a"]
 VOCAB = Vocab(WORDS)
@@ -45,8 +45,9 @@ def folder_model(**assets: object) -> Model:
     return Model(model_of(tensors()).tensors, assets=files)
 
 
-def forward(weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
-    """One text, float64, nothing folded or fused."""
+def forward(weights: dict[str, np.ndarray], ids: list[int], seen: dict[str, list] | None = None) -> np.ndarray:
+    """One text, float64, nothing folded or fused. ``seen`` receives the result of each module by its name."""
+    seen = {} if seen is None else seen
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     heads, size = CONFIG["num_attention_heads"], CONFIG["hidden_size"] // CONFIG["num_attention_heads"]
 
@@ -63,13 +64,18 @@ def forward(weights: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
 
     x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.position_embeddings.weight"][: len(ids)]
     x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    seen.setdefault("embeddings", []).append(x)
     for layer in range(CONFIG["num_hidden_layers"]):
         at = f"encoder.layer.{layer}"
         q, k, v = (split(linear(x, f"{at}.attention.self.{part}")) for part in ("query", "key", "value"))
         scores = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(size))
         mixed = (scores / scores.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(len(ids), -1)
+        seen.setdefault(f"{at}.attention.self", []).append(mixed)
         x = norm(linear(mixed, f"{at}.attention.output.dense") + x, f"{at}.attention.output.LayerNorm")
+        seen.setdefault(f"{at}.attention.output", []).append(x)
         inner = linear(x, f"{at}.intermediate.dense")
         inner = inner * 0.5 * (1 + np.vectorize(erf)(inner / np.sqrt(2)))
+        seen.setdefault(f"{at}.intermediate", []).append(inner)
         x = norm(linear(inner, f"{at}.output.dense") + x, f"{at}.output.LayerNorm")
+        seen.setdefault(f"{at}.output", []).append(x)
     return x

@@ -6,16 +6,16 @@ import stat
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import holdall
 from holdall.errors import FormatError, UnsupportedError
-from holdall.payload import Made, Range
-from holdall.plan import FolderPlan, Plan
-from holdall.sink import file as sink
-from holdall.sink import write_file, write_folder
+from holdall.model.payload import Computed, SourceRange
+from holdall.sink import destination, write_file, write_folder
+from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import CHUNK, FileSource
 
 
@@ -26,7 +26,7 @@ def failing(error, size=3 * CHUNK):
 
     plan = Plan()
     plan.put(b"new")
-    plan.stream(Made(size, make))
+    plan.stream(Computed(size, make))
     return plan
 
 
@@ -45,17 +45,55 @@ def test_an_error_leaves_the_old_file_and_no_part(tmp_path, error, size):
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path, monkeypatch):
-    usage = type("usage", (), {"free": 10})
-    monkeypatch.setattr(sink.shutil, "disk_usage", lambda folder: usage)
+    usage = SimpleNamespace(total=100, free=10)
+    monkeypatch.setattr(destination.shutil, "disk_usage", lambda folder: usage)
     plan = Plan()
     plan.put(bytes(11))
     plan.tail("t", (), lambda results: b"")
     with pytest.raises(OSError, match="11 bytes are needed and 10 are free") as caught:
         write_file(tmp_path / "m", plan)
     assert caught.value.errno == errno.ENOSPC
-    with pytest.raises(OSError, match="are needed"):
+    assert caught.value.filename == str(tmp_path / "m")
+    with pytest.raises(OSError, match="are needed") as caught:
         write_folder(tmp_path / "set", FolderPlan({"a": plan}))
+    assert caught.value.filename == str(tmp_path / "set")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_is_an_error_of_the_destination(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        write_file("no/m", failing(AssertionError("never reached")))
+    assert caught.value.filename == "no/m"
+
+
+def test_in_a_working_folder_that_was_removed_the_error_has_the_name_of_the_destination(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        write_file("m", failing(AssertionError("never reached")))
+    assert caught.value.filename == "m"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_folder("set", FolderPlan({"a": failing(AssertionError("never reached"))}))
+    assert caught.value.filename == "set"
+
+
+@pytest.mark.parametrize("kind", [["ramfs"], ["tmpfs", "-o", "size=0"]])
+def test_a_file_system_without_a_size_of_its_own_has_room(tmp_path, kind):
+    endless = tmp_path / "endless"
+    endless.mkdir()
+    if subprocess.run(["mount", "-t", *kind, "none", str(endless)], capture_output=True).returncode:
+        pytest.skip("only root mounts")
+    data = np.random.default_rng(0).bytes((5 << 20) + 3)
+    plan = Plan()
+    plan.put(data)
+    try:
+        write_file(endless / "m", plan)
+        write_folder(endless / "set", FolderPlan({"a": plan}))
+        assert (endless / "m").read_bytes() == (endless / "set/a").read_bytes() == data
+    finally:
+        subprocess.run(["umount", str(endless)], check=True)
 
 
 def test_a_disk_that_fills_up_on_the_way(tmp_path, monkeypatch):
@@ -65,7 +103,7 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path, monkeypatch):
     if mounted.returncode:
         pytest.skip("only root mounts")
     try:
-        monkeypatch.setattr(sink, "_check_space", lambda folder, size: None)
+        monkeypatch.setattr("holdall.sink.file.check_space", lambda target, name, size: None)
         (small / "m").write_bytes(b"old")
         with pytest.raises(OSError) as caught:
             write_file(small / "m", failing(AssertionError("never reached")))
@@ -74,6 +112,24 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path, monkeypatch):
         assert (small / "m").read_bytes() == b"old"
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a" + "模型" * 40, "é" * 120, "aé" * 80, "ab🙂" * 40, "x" * 250, "m" + "\udcff" * 230],
+    ids=["three bytes", "two bytes", "mixed", "four bytes", "one byte", "not UTF-8"],
+)
+def test_a_long_name_is_cut_between_its_characters(tmp_path, name):
+    parts = []
+    plan = Plan()
+    plan.put(b"new")
+    write_file(tmp_path / name, plan, approve=lambda part, results: parts.append(part.name))
+    assert (tmp_path / name).read_bytes() == b"new"
+    shown = parts[0].removesuffix(".0.holdall.part").removeprefix(".")
+    assert name.startswith(shown)
+    assert 197 <= len(os.fsencode(shown)) <= 200
+    assert len(os.fsencode(parts[0] + ".lock")) <= 255, "Windows puts a lock beside it"
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_permissions_stay_and_new_files_follow_the_mask(tmp_path):
@@ -137,7 +193,7 @@ def test_folders_take_new_or_empty_names_only(tmp_path):
 def test_progress_never_goes_back(tmp_path, tail):
     plan = Plan()
     plan.put(b"head")
-    plan.stream(Made(2 * CHUNK + 5, lambda: [bytes(CHUNK), bytes(CHUNK), bytes(5)]))
+    plan.stream(Computed(2 * CHUNK + 5, lambda: [bytes(CHUNK), bytes(CHUNK), bytes(5)]))
     plan.late("late", 4, (), lambda results: b"late")
     if tail:
         plan.tail("tail", (), lambda results: b"tail")
@@ -170,7 +226,7 @@ def test_copies_in_the_kernel_fall_back(tmp_path, original, monkeypatch, code):
     monkeypatch.setattr(os, "copy_file_range", refuse)
     plan = Plan()
     plan.put(b"abc")
-    plan.stream(Range(FileSource(tmp_path / "in"), 3, len(original) - 3))
+    plan.stream(SourceRange(FileSource(tmp_path / "in"), 3, len(original) - 3))
     write_file(tmp_path / "out", plan)
     assert calls
     assert (tmp_path / "out").read_bytes() == b"abc" + original[3:]
@@ -187,7 +243,7 @@ def test_copies_in_the_kernel_copy(tmp_path, original, monkeypatch):
     monkeypatch.setattr(os, "copy_file_range", count)
     plan = Plan()
     plan.put(b"abc")
-    plan.stream(Range(FileSource(tmp_path / "in"), 3, len(original) - 3))
+    plan.stream(SourceRange(FileSource(tmp_path / "in"), 3, len(original) - 3))
     write_file(tmp_path / "out", plan)
     assert (tmp_path / "out").read_bytes() == b"abc" + original[3:]
     if sum(moved) == 0:
@@ -199,7 +255,7 @@ def test_ranges_that_lie_otherwise_in_their_pages_are_copied_too(tmp_path, origi
     monkeypatch.setattr(os, "copy_file_range", lambda *arguments: pytest.fail("slow in the kernel"))
     plan = Plan()
     plan.put(b"abc")
-    plan.stream(Range(FileSource(tmp_path / "in"), 1, len(original) - 1))
+    plan.stream(SourceRange(FileSource(tmp_path / "in"), 1, len(original) - 1))
     write_file(tmp_path / "out", plan)
     assert (tmp_path / "out").read_bytes() == b"abc" + original[1:]
 
@@ -210,7 +266,7 @@ def test_a_source_cut_while_it_is_copied(tmp_path, original):
         source = FileSource(tmp_path / "in")
         os.truncate(tmp_path / "in", CHUNK)
         plan = Plan()
-        plan.stream(Range(source, 0, len(original)))
+        plan.stream(SourceRange(source, 0, len(original)))
         if tapped:
             plan.tap("sum", "crc32", 0, None)
         with pytest.raises(FormatError, match="cut while open"):
@@ -233,7 +289,7 @@ def test_a_model_can_be_saved_over_the_file_it_comes_from(tmp_path):
 def test_the_disk_starts_while_a_synced_file_is_written(tmp_path, monkeypatch, advice):
     data = os.urandom(CHUNK)
     plan = Plan()
-    plan.stream(Made(9 * CHUNK, lambda: iter([data] * 9)))
+    plan.stream(Computed(9 * CHUNK, lambda: iter([data] * 9)))
     given = []
 
     def advise(fd, start, size, what):

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdall.sink.digests import crc32_combine, new_hash
-from holdall.testing import isolated
+from holdall.binary.crc32 import crc32_combine
+from holdall.source.digests import new_hash
+from holdall.testing import run_isolated
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
@@ -27,11 +28,11 @@ def test_lengths_that_no_buffer_has():
 
 
 def test_hashing_on_all_cores_survives_a_fork():
-    """The threads of a parent are gone in its child: whoever waits for them waits for ever."""
+    """The threads of a parent do not exist in its child, which would wait for them for ever."""
 
     def digest():
         running = new_hash("blake3")
         running.update(bytes(8 << 20))
         return running.digest()
 
-    assert isolated(digest, seconds=20) == digest() == isolated(digest, seconds=20)
+    assert run_isolated(digest, seconds=20) == digest() == run_isolated(digest, seconds=20)

@@ -4,17 +4,22 @@ import hashlib
 import struct
 import zlib
 
+import numpy as np
 import pytest
 from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdall.errors import ContentError
-from holdall.payload import Held, Made, Payload, Range
-from holdall.plan import FolderPlan, Plan
+from holdall.model.dtypes import find_dtype
+from holdall.model.payload import Computed, InMemory, Payload, SourceRange
+from holdall.model.table import ListTable
+from holdall.model.tensor import Tensor
 from holdall.sink import write_file, write_folder
+from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import CHUNK, BytesSource, FileSource
 from holdall.source.buffers import Buffers
+from holdall.source.digests import Parts
 
 LARGE = CHUNK + 12345  # beyond what is gathered, and not a whole number of chunks
 
@@ -28,12 +33,12 @@ def payloads(tmp_path, size):
     """The same bytes from every kind of place."""
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
     (tmp_path / "in").write_bytes(b"skip" + data)
-    yield data, Held(data)
-    yield data, Range(FileSource(tmp_path / "in"), 4, size)
-    yield data, Range(FileSource(tmp_path / "in", map=False), 4, size)
-    yield data, Range(BytesSource(b"skip" + data), 4, size)
-    yield data, Made(size, lambda: (data[start : start + 70001] for start in range(0, size, 70001)))
-    yield data, Made(size, lambda: (data[start : start + CHUNK] for start in range(0, size, CHUNK)))
+    yield data, InMemory(data)
+    yield data, SourceRange(FileSource(tmp_path / "in"), 4, size)
+    yield data, SourceRange(FileSource(tmp_path / "in", map=False), 4, size)
+    yield data, SourceRange(BytesSource(b"skip" + data), 4, size)
+    yield data, Computed(size, lambda: (data[start : start + 70001] for start in range(0, size, 70001)))
+    yield data, Computed(size, lambda: (data[start : start + CHUNK] for start in range(0, size, CHUNK)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 256 << 10, (256 << 10) + 1, LARGE])
@@ -63,7 +68,7 @@ class Numbered(Payload):
     def __init__(self, size):
         self.size = size
 
-    def part(self, start, stop):
+    def slice(self, start, stop):
         return memoryview(self.read())[start:stop]
 
     def chunks(self, piece=CHUNK):
@@ -86,7 +91,7 @@ def test_a_payload_whose_memory_is_used_again(tmp_path):
 
 @pytest.mark.parametrize("given_size", [10, 14, LARGE - 1, LARGE + 1])
 def test_payloads_that_lie_about_their_size(tmp_path, given_size):
-    class Liar(Held):
+    class Liar(InMemory):
         def __init__(self):
             super().__init__(bytes(12 if given_size < 100 else LARGE))
             self.size = given_size
@@ -104,7 +109,7 @@ def test_payloads_that_lie_about_their_size(tmp_path, given_size):
 
 def test_made_payloads_that_stop_early(tmp_path):
     plan = Plan()
-    plan.stream(Made(100, lambda: [b"x" * 99]))
+    plan.stream(Computed(100, lambda: [b"x" * 99]))
     with pytest.raises(ContentError, match="99 were made"):
         written(tmp_path, plan)
 
@@ -122,7 +127,7 @@ def test_every_tap_over_every_mix_of_pieces(tmp_path_factory, data):
         if kind == "put":
             plan.put(content)
         elif kind == "stream":
-            plan.stream(Held(content))
+            plan.stream(InMemory(content))
         elif kind == "gap":
             plan.align(data.draw(st.sampled_from([4, 16])))
         else:
@@ -231,3 +236,59 @@ def test_folders_with_folders_inside_and_names_that_leave(tmp_path):
         with pytest.raises(ValueError):
             write_folder(tmp_path / "other", FolderPlan({"fine": file, name: file}), fsync=False)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+class Payloads(ListTable):
+    """A table that makes every payload anew, as an index of columns does."""
+
+    def payload(self, row):
+        found = super().payload(row)
+        return InMemory(found.read()) if isinstance(found, InMemory) else found
+
+
+def run_of(payloads, align=64, order=None):
+    dtype = find_dtype("u8")
+    table = Payloads(Tensor(f"t{n}", dtype, (payload.size,), payload) for n, payload in enumerate(payloads))
+    rows = np.array(range(len(payloads)) if order is None else order, np.intp)
+    plan = Plan()
+    plan.put(b"head")
+    starts, at = [], plan.align(align)
+    for row in rows:
+        starts.append(at)
+        at += payloads[row].size + -payloads[row].size % align
+    plan.run(table, rows, np.array(starts, np.uint64))
+    return plan, starts
+
+
+def test_a_run_is_what_its_streams_are(tmp_path):
+    found = []
+    for size in (0, 1, 70, 4096, (256 << 10) + 1, LARGE, 3):
+        (tmp_path / str(size)).mkdir()
+        found += [payload for _, payload in payloads(tmp_path / str(size), size)]
+    for order in (None, range(len(found))[::-1]):
+        plan, starts = run_of(found, order=order)
+        plan.put(b"end")
+        expected = bytearray(plan.cursor)
+        expected[:4], expected[-3:] = b"head", b"end"
+        for at, row in zip(starts, order or range(len(found)), strict=True):
+            expected[at : at + found[row].size] = found[row].read()
+        assert written(tmp_path, plan) == expected
+        assert [at for at, _ in plan.payloads()] == starts
+
+
+def test_parts_of_a_run_are_hashed_alone(tmp_path):
+    datas = [bytes([n % 251]) * n for n in range(300)] + [b"a" * LARGE, b"", b"b" * 7, b"c" * LARGE, b"", b""]
+    plan, starts = run_of([InMemory(data) for data in datas])
+    stops = [at + len(data) for at, data in zip(starts, datas, strict=True)]
+    parts = Parts(np.array(starts, np.uint64), np.array(stops, np.uint64))
+    plan.tap("parts", "blake3", starts[0], stops[-1], parts=parts)
+    found = []
+    write_file(tmp_path / "out", plan, fsync=False, approve=lambda path, results: found.append(results["parts"]))
+    assert found == [b"".join(blake3(data).digest() for data in datas)]
+
+
+def test_a_run_whose_payload_has_another_size_is_refused(tmp_path):
+    plan, _ = run_of([InMemory(b"1234"), InMemory(b"5678")], align=4)
+    plan.pieces[-1].starts[1] -= 1
+    with pytest.raises(ContentError, match="the plan does not hold"):
+        written(tmp_path, plan)

@@ -5,21 +5,22 @@ import pytest
 from blake3 import blake3
 
 from holdall.errors import ContentError
-from holdall.hashing import digest_ranges
-from holdall.payload import Held, Made, Range
-from holdall.plan import FolderPlan, Plan, Tap
+from holdall.model.payload import Computed, InMemory, SourceRange
 from holdall.sink import write_file, write_folder
+from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import BytesSource, FileSource
+from holdall.source.digests import Parts, Tap
+from holdall.source.range_hashing import digest_ranges
 
 DATA = np.random.default_rng(3).bytes(9 << 20)
 
 
 def payloads(tmp_path):
     (tmp_path / "source").write_bytes(DATA)
-    yield Held(DATA)
-    yield Range(FileSource(tmp_path / "source"), 0, len(DATA))
-    yield Range(BytesSource(DATA), 0, len(DATA))
-    yield Made(len(DATA), lambda: [DATA[:100], DATA[100:]])
+    yield InMemory(DATA)
+    yield SourceRange(FileSource(tmp_path / "source"), 0, len(DATA))
+    yield SourceRange(BytesSource(DATA), 0, len(DATA))
+    yield Computed(len(DATA), lambda: [DATA[:100], DATA[100:]])
 
 
 @pytest.mark.parametrize("page", [1 << 14, 3_000_001, 1 << 26])
@@ -43,7 +44,7 @@ def test_many_ranges_inside_a_long_one(tmp_path):
     plan = Plan()
     count = 50_000
     for number in range(count):
-        at = plan.stream(Held(number.to_bytes(8, "little") * 8))
+        at = plan.stream(InMemory(number.to_bytes(8, "little") * 8))
         plan.tap(f"t.{number}", "blake3", at, plan.cursor)
     plan.tap("all", "blake3", 0, plan.cursor)
     seen = {}
@@ -74,7 +75,7 @@ def test_files_of_a_folder_know_those_before_them(tmp_path):
     folder = FolderPlan()
     for name in "abc":
         plan = Plan()
-        plan.stream(Held(name.encode() * 1_000_000))
+        plan.stream(InMemory(name.encode() * 1_000_000))
         plan.tap("hash", "blake3", 0, None)
         folder.files[f"sub/{name}"] = plan
     last = Plan()
@@ -93,9 +94,26 @@ def test_a_failure_in_one_file_leaves_nothing(tmp_path):
     folder = FolderPlan()
     for number in range(6):
         plan = Plan()
-        broken = Made(1 << 20, lambda: [b"too short"]) if number == 3 else Held(bytes(1 << 20))
+        broken = Computed(1 << 20, lambda: [b"too short"]) if number == 3 else InMemory(bytes(1 << 20))
         plan.stream(broken)
         folder.files[f"{number}"] = plan
     with pytest.raises(ContentError):
         write_folder(tmp_path / "out", folder, fsync=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_on_both_sides_of_a_late_piece(tmp_path):
+    """Late bytes between the parts are none of theirs; inside a part they would have to be read back."""
+    plan = Plan()
+    first = plan.stream(InMemory(DATA[:1000]))
+    late = plan.late("sum", 32, ("parts",), lambda results: results["parts"][:32])
+    second = plan.stream(InMemory(DATA[1000:]))
+    starts, stops = np.array([[first, first + 1000], [second, plan.cursor]], np.uint64).T
+    plan.tap("parts", "blake3", first, plan.cursor, parts=Parts(starts, stops))
+    found = []
+    write_file(tmp_path / "out", plan, fsync=False, approve=lambda path, results: found.append(results["parts"]))
+    assert found == [blake3(DATA[:1000]).digest() + blake3(DATA[1000:]).digest()]
+    assert (tmp_path / "out").read_bytes()[late : late + 32] == blake3(DATA[:1000]).digest()
+    plan.tap("over", "blake3", first, plan.cursor, parts=Parts(starts[:1], stops[:1] + np.uint64(1)))
+    with pytest.raises(AssertionError, match="covers late bytes"):
+        write_file(tmp_path / "out", plan, fsync=False)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdall.errors import FormatError, UnsupportedError
-from holdall.source import FileSource, Folder, FolderSource, contained
+from holdall.source import FileSource, Folder, FolderSource, split_contained
+from tests.process import descriptors_of
 
 
 @pytest.fixture
@@ -27,7 +28,12 @@ def folder(tmp_path):
     ],
 )  # fmt: skip
 def test_paths_that_leave_are_refused(folder, name):
-    for refuse in (contained, Folder(folder).source, FolderSource(folder).sibling, FileSource(folder / "main").sibling):
+    for refuse in (
+        split_contained,
+        Folder(folder).open,
+        FolderSource(folder).sibling,
+        FileSource(folder / "main").sibling,
+    ):
         with pytest.raises(FormatError) as caught:
             refuse(name)
         assert caught.value.rule == "core.path"
@@ -36,7 +42,7 @@ def test_paths_that_leave_are_refused(folder, name):
 @pytest.mark.parametrize("name", ["nothing", "main/inner", "parts/two", "x" * 300, "a/" * 3000 + "b"])
 def test_members_that_are_not_there(folder, name):
     with pytest.raises(FormatError) as caught:
-        Folder(folder).source(name)
+        FolderSource(folder).sibling(name)
     assert caught.value.rule == "core.member"
 
 
@@ -47,7 +53,7 @@ def test_links_are_refused_wherever_they_lead(folder, target):
     (folder / "loop").symlink_to("loop")
     for name in ("link", "away/outside", "away", "loop", "loop/x"):
         with pytest.raises(FormatError, match="symbolic link") as caught:
-            Folder(folder).source(name)
+            FolderSource(folder).sibling(name)
         assert caught.value.rule == "core.path"
 
 
@@ -61,7 +67,7 @@ def test_a_folder_swapped_for_a_link_is_not_followed(folder, monkeypatch):
         return plain(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", watching)
-    assert Folder(folder).source("parts/one").read(0, 3) == b"one"
+    assert FolderSource(folder).sibling("parts/one").read(0, 3) == b"one"
     assert opened[1:] == [("parts", True, True), ("one", True, True)]
 
 
@@ -69,18 +75,17 @@ def test_members_that_are_no_files(folder):
     os.mkfifo(folder / "pipe")
     for name in ("pipe", "parts"):
         with pytest.raises(UnsupportedError):
-            Folder(folder).source(name)
+            FolderSource(folder).sibling(name)
 
 
 def test_no_descriptor_is_lost(folder):
     (folder / "link").symlink_to("main")
-    before = len(os.listdir("/proc/self/fd"))
     for name in ("nothing", "link", "parts/none", "parts", "main", "parts/one"):
         try:
-            Folder(folder).source(name).close()
+            FolderSource(folder).sibling(name).close()
         except (FormatError, UnsupportedError):
             continue
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_of(folder) == set()
 
 
 def test_siblings_and_names(folder):
@@ -90,7 +95,7 @@ def test_siblings_and_names(folder):
     given = FolderSource(folder, map=False)
     assert given.names() == ["main", "parts"]
     member = given.sibling("main")
-    assert not member.mapped
+    assert not member.is_mapped
     assert member.sibling("parts/one").size == 3
 
 

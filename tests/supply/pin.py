@@ -1,7 +1,7 @@
 """Write constraints.txt: the exact version of everything that developing holdall may bring in.
 
 ``make pins`` runs it. What is resolved is all of pyproject.toml: what holdall needs to be built and to run, its extras,
-and every dependency group. Versions only: where the packages come from is the business of whoever installs them.
+and every dependency group. Versions only: the user chooses where packages come from.
 """
 
 from __future__ import annotations

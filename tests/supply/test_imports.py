@@ -15,6 +15,7 @@ MODULES = [
     for found in pkgutil.walk_packages(holdall.__path__, "holdall.")
     if not found.name.startswith("holdall.testing")  # needs packages of the development environment
     and found.name != "holdall.__main__"  # a program
+    and not re.match(r"holdall\.base\.platform\.(macos|windows)", found.name)  # of other systems
 ]
 
 
@@ -23,8 +24,11 @@ def test_importing_holdall_does_nothing():
 
 
 def test_importing_every_module_does_nothing():
+    """But for what urllib3 does: it looks for IPv6 by binding a port of the machine itself, and sends nothing."""
     assert len(MODULES) > 100
-    assert events(f"import importlib\nfor name in {MODULES!r}:\n    importlib.import_module(name)") == []
+    probe = [["network", "socket.__new__"], ["network", "socket.bind"]]
+    told = events(f"import importlib\nfor name in {MODULES!r}:\n    importlib.import_module(name)")
+    assert told in ([], probe)
 
 
 def test_no_variable_of_the_environment_is_code(tmp_path):

@@ -21,7 +21,7 @@ def pins() -> dict[str, str]:
 def test_every_line_is_a_name_and_a_version():
     for line in PINS.read_text().splitlines():
         assert line.startswith("#") or re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line), line
-    assert "://" not in PINS.read_text()  # where packages come from is the business of whoever installs them
+    assert "://" not in PINS.read_text()  # the user chooses where packages come from
     assert list(pins()) == sorted(pins())
 
 

@@ -17,7 +17,7 @@ ROOT = SRC.parent
 
 _HOOK = """
 import sys, os
-_told = []
+_reported = []
 _quiet = []
 _writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -31,26 +31,26 @@ def _hook(event, arguments):
             return
         if isinstance(flags, int) and not flags & _writing:
             return
-        _told.append(["write", str(path)])
+        _reported.append(["write", str(path)])
     elif kind in ("socket", "ssl", "urllib", "http", "ftplib", "smtplib"):
         if event != "socket.gethostname":
-            _told.append(["network", event])
+            _reported.append(["network", event])
     elif event in ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "pty.spawn"):
-        _told.append(["process", event])
+        _reported.append(["process", event])
     elif kind == "os" and what in ("remove", "rename", "mkdir", "rmdir", "link", "symlink", "truncate", "chmod"):
-        _told.append(["write", f"{event} {arguments[0]}"])
+        _reported.append(["write", f"{event} {arguments[0]}"])
     elif event == "import" and "imports" in sys.argv:
-        _told.append(["import", arguments[0]])
+        _reported.append(["import", arguments[0]])
     elif event in ("exec", "compile") and "code" in sys.argv:
         name = arguments[0].co_filename if event == "exec" else arguments[1]
-        _told.append([event, str(name)])
+        _reported.append([event, str(name)])
 
 sys.addaudithook(_hook)
 """
 _END = """
 _quiet.append(1)
 import json
-sys.__stderr__.write("AUDIT" + json.dumps(_told) + "\\n")
+sys.__stderr__.write("AUDIT" + json.dumps(_reported) + "\\n")
 """
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import holdall
-from holdall import registry
 from holdall.errors import FormatError
+from holdall.format import registry
 
 OPTIONS = {
     "aeroset": {"max_shard_bytes": 64 << 10, "part_shards": 1},

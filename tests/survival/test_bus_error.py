@@ -1,4 +1,4 @@
-"""What is not promised: a map of a file that somebody cuts. And how not to have one."""
+"""A map of a file that is cut kills the process, which is documented; without a map the read raises."""
 
 from __future__ import annotations
 

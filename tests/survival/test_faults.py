@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import holdall
+from holdall.cli import main
 from tests.survival import shelf
 
 
@@ -68,7 +69,67 @@ def diff(path, tmp_path):
     return bool(holdall.diff(path, path))
 
 
-WORK = (read, verify, convert, diff)
+def _write(tmp_path, name, act):
+    """Do something that writes; what was there before stands where it fails, and no part is left."""
+    target = tmp_path / "out" / name
+    target.parent.mkdir(exist_ok=True)
+    before = {file: file.read_bytes() for file in target.parent.iterdir() if file.is_file()}
+    try:
+        act(target)
+    except OSError:
+        assert {file: file.read_bytes() for file in target.parent.iterdir() if file.is_file()} == before
+        raise
+    assert not list(target.parent.glob("*.holdall.part"))
+    return [file.name for file in sorted(target.parent.iterdir())]
+
+
+def extract(path, tmp_path):
+    words = ("extract", str(path), "layers.3.weight", "--cast", "f64", "-o")
+    return _write(tmp_path, "w.npy", lambda target: _command(*words, str(target)))
+
+
+def quantize(path, tmp_path):
+    return _write(tmp_path, "q.mcf", lambda target: holdall.convert(path, target, quantize="k4", fsync=False))
+
+
+def save(path, tmp_path):
+    def act(target):
+        with holdall.open(path, mmap=False) as model:
+            holdall.save(target, list(model.tensors), fsync=False)
+
+    return _write(tmp_path, "copy.npz", act)
+
+
+def carry_and_restore(path, tmp_path):
+    name = "carrier.oinf" if path.suffix == ".safetensors" else "carrier.safetensors"
+    _write(tmp_path, name, lambda target: holdall.convert(path, target, carry=True, fsync=False))
+    if len(shelf.files(path)) > 1:
+        return True  # a set is restored into a new folder, which replaces nothing
+    original = tmp_path / "out" / "original"
+    _write(tmp_path, "original", lambda target: holdall.restore(tmp_path / "out" / name, target, fsync=False))
+    return original.read_bytes() == path.read_bytes()
+
+
+def stats(path, tmp_path):
+    return _command("verify", str(path), "--stats").count("\n")
+
+
+def keep(path, tmp_path):
+    with holdall.open(path, mmap=False) as model:
+        store = holdall.ParamStore.from_model(model)
+        return [float(np.asarray(store[name]).sum()) for name in model.tensors.names]
+
+
+def _command(*words):
+    """Run a command; an error of the system that it reports is raised, with the name that it says."""
+    done = CliRunner().invoke(main, ["--debug", *words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+WORK = (read, verify, convert, diff, extract, quantize, save, carry_and_restore, stats, keep)
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__)
@@ -90,8 +151,9 @@ def test_a_failing_disk_is_an_error_that_names_the_file(path, tmp_path, disk, wo
         with pytest.raises(OSError) as caught:
             work(path, tmp_path)
         assert caught.value.errno == errno.EIO
-        files = [*shelf.files(path), Path("copy.safetensors")]  # a conversion reads back what it wrote
-        assert any(file.name in str(caught.value.filename) for file in files), caught.value
+        files = [*shelf.files(path), *(tmp_path / "out").glob("*")]  # a conversion reads back what it wrote
+        named = {file.name for file in files} | {"copy.safetensors", "q.mcf", "carrier.oinf", "carrier.safetensors"}
+        assert any(name in str(caught.value.filename) for name in named), caught.value
         if work is convert:
             assert (tmp_path / "out" / "copy.safetensors").read_bytes() == standing  # the old one
     disk.next = lambda size: size

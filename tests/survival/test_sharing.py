@@ -15,7 +15,7 @@ import holdall
 from holdall.errors import FormatError
 from holdall.source import BytesSource, FileSource, FolderSource, descriptors
 from holdall.source.deferred import DeferredSource
-from holdall.testing import isolated
+from holdall.testing import run_isolated
 from tests.survival import shelf
 
 THREADS = 16
@@ -71,7 +71,7 @@ def test_a_fork_in_the_middle_of_reads_can_read(path):
         for thread in threads:
             thread.start()
         try:
-            assert [isolated(lambda: len(list(shelf.right(model)))) for _ in range(3)] == [12] * 3
+            assert [run_isolated(lambda: len(list(shelf.right(model)))) for _ in range(3)] == [12] * 3
         finally:
             done.set()
             for thread in threads:
@@ -83,8 +83,8 @@ def test_a_model_travels_as_path_and_identity(path):
         assert len(list(shelf.right(model))) == 12
         travelled = pickle.dumps(model)
         assert len(travelled) < 4000  # not the bytes
-        with pickle.loads(travelled) as again:
-            assert len(list(shelf.right(again))) == 12
+        with pickle.loads(travelled) as reopen:
+            assert len(list(shelf.right(reopen))) == 12
     for file in shelf.files(path):
         os.utime(file, (shelf.OLD + 1, shelf.OLD + 1))
         with pytest.raises(FormatError, match="replaced since it was pickled") as caught:
@@ -100,8 +100,8 @@ def test_another_file_in_the_same_folder_is_no_change(shelves, tmp_path):
     with holdall.open(path) as model:
         travelled = pickle.dumps(model)
     (path / "log.txt").write_text("training goes on")
-    with pickle.loads(travelled) as again:
-        assert len(list(shelf.right(again))) == 12
+    with pickle.loads(travelled) as reopen:
+        assert len(list(shelf.right(reopen))) == 12
 
 
 def test_a_model_travels_from_another_folder(shelves, tmp_path, monkeypatch):
@@ -109,8 +109,8 @@ def test_a_model_travels_from_another_folder(shelves, tmp_path, monkeypatch):
     with holdall.open(shelves["oinf"].name) as model:
         travelled = pickle.dumps(model)
     monkeypatch.chdir(tmp_path)
-    with pickle.loads(travelled) as again:
-        assert len(list(shelf.right(again))) == 12
+    with pickle.loads(travelled) as reopen:
+        assert len(list(shelf.right(reopen))) == 12
 
 
 def test_a_tensor_travels_or_says_what_to_do(path):
@@ -123,24 +123,24 @@ def test_a_tensor_travels_or_says_what_to_do(path):
                 assert "pickle the model" in str(error)
                 continue
             assert len(travelled) < tensor.nbytes
-            again = pickle.loads(travelled)
-            assert (again.name, again.dtype, again.shape) == (tensor.name, tensor.dtype, tensor.shape)
-            assert again.numpy().tobytes() == tensor.numpy().tobytes()
+            reopen = pickle.loads(travelled)
+            assert (reopen.name, reopen.dtype, reopen.shape) == (tensor.name, tensor.dtype, tensor.shape)
+            assert reopen.numpy().tobytes() == tensor.numpy().tobytes()
 
 
 def test_tensors_of_memory_travel_with_their_bytes():
     for values in (np.arange(6).reshape(2, 3), np.zeros((0, 2), np.int8), np.float16(2)):
         tensor = holdall.Tensor.of("w", values)
         assert pickle.loads(pickle.dumps(tensor)).numpy().tobytes() == np.asarray(values).tobytes()
-    made = holdall.Tensor("m", tensor.dtype, (1,), holdall.payload.Made(2, lambda: [b"ab"]))
+    made = holdall.Tensor("m", tensor.dtype, (1,), holdall.model.payload.Computed(2, lambda: [b"ab"]))
     with pytest.raises(TypeError, match=r"'m' cannot be pickled: .* pickle the model"):
         pickle.dumps(made)
 
 
 def test_sources_travel_or_say_what_to_do(shelves):
     file, folder = FileSource(shelves["oinf"], map=False), FolderSource(shelves["hf"])
-    again = pickle.loads(pickle.dumps(file))
-    assert (again.read(0, 4), again.mapped, again.identity) == (b"OINF", False, file.identity)
+    reopen = pickle.loads(pickle.dumps(file))
+    assert (reopen.read(0, 4), reopen.is_mapped, reopen.identity) == (b"OINF", False, file.identity)
     assert pickle.loads(pickle.dumps(folder)).names() == folder.names()
     member = folder.sibling("model.safetensors.index.json")
     later = DeferredSource("later", member.size, lambda: member)
@@ -176,7 +176,7 @@ class Rows:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_of_a_torch_loader(shelves, how):
     data = pytest.importorskip("torch.utils.data")
     with holdall.open(shelves["safetensors"]) as model:

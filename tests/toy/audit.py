@@ -1,28 +1,25 @@
-"""What needs payload bytes: the digests, by positioned reads, one pass for all of a file."""
+"""The part of verification that needs payload bytes: one pass computes all digests of a file."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from blake3 import blake3
 
-from holdall.check import Check
-from holdall.format import Tick
-from holdall.model import Model
-from holdall.source import Source
+from holdall.plugin import Check, Model, OnProgress, Proof, Source, Span
 from tests.toy import rules
 from tests.toy.layout import FOOTER, HEADER, INDEX, SIDE
 
 
-def audit(model: Model, check: Check, tick: Tick) -> None:
-    """Compare every stored digest with the bytes; each in a scope of its own, so that one says nothing of another."""
+def audit(model: Model, check: Check, on_progress: OnProgress) -> None:
+    """Compare every stored digest with the bytes. Each is reported apart from the others."""
     if not check.wants("full"):
         return
-    folder = model.sources[0].is_folder
-    main, *rest = model.sources[1:] if folder else model.sources
+    main, *rest = model.sources
     header = HEADER.read(main.read(0, HEADER.size), 0)
     end = main.size - FOOTER.size
     footer = FOOTER.read(main.read(end, FOOTER.size), 0)
@@ -35,7 +32,7 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
                 seal.update(chunk)
             if header.data_offset <= start < footer.index_offset:
                 digest.update(chunk)
-            tick(len(chunk))
+            on_progress(len(chunk))
     if seal.digest() != header.seal:
         check.note(rules.SEAL, HEADER.offset_of("seal"), "toy: the seal is not that of the file")
     if digest.digest() != header.digest:
@@ -43,17 +40,17 @@ def audit(model: Model, check: Check, tick: Tick) -> None:
     if crc != footer.crc:
         check.note(rules.CRC, end + FOOTER.offset_of("crc"), f"toy: the file's CRC-32 is {crc:#x}, not {footer.crc:#x}")
     with check.scope():
-        _check_side(rest, header.side_crc, check, tick)
+        _check_side(rest, header.side_crc, check, on_progress)
     with check.scope():
         _check_index(main, footer.index_offset, footer.index_size, model, check)
 
 
-def _check_side(rest: list[Source], expected: int, check: Check, tick: Tick) -> None:
+def _check_side(rest: list[Source], expected: int, check: Check, on_progress: OnProgress) -> None:
     crc = 0
     for side in rest:
         for chunk in side.chunks(0, side.size):
             crc = zlib.crc32(chunk, crc)
-            tick(len(chunk))
+            on_progress(len(chunk))
     if crc != expected:
         message = f"toy: {SIDE} has the CRC-32 {crc:#x}, not {expected:#x}"
         check.note(rules.SIDE_CRC, HEADER.offset_of("side_crc"), message)
@@ -78,3 +75,16 @@ def _check_index(main: Source, at: int, size: int, model: Model, check: Check) -
             crc = zlib.crc32(chunk, crc)
         if crc != sums[row]:
             check.note(rules.INDEX, offset, f"toy: the payload at {offset} has the CRC-32 {crc:#x}, not {sums[row]:#x}")
+
+
+def find_proofs(model: Model, spans: Iterable[Span]) -> Iterator[Proof]:
+    """The hash that covers each span: conversion compares it while it copies the bytes."""
+    main = model.sources[0]
+    header = HEADER.read(main.read(0, HEADER.size), 0)
+    footer = FOOTER.read(main.read(main.size - FOOTER.size, FOOTER.size), 0)
+    for source, _, _ in spans:
+        if source is main:
+            start, stop = header.data_offset, footer.index_offset
+            yield Proof(main, start, stop, "blake3", header.digest, rules.DIGEST.id, "toy: the payloads", wide=True)
+        else:
+            yield Proof(source, 0, source.size, "crc32", header.side_crc, rules.SIDE_CRC.id, f"toy: {SIDE}", wide=True)

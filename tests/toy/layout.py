@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdall.layout import U8, U16, U32, U64, Layout, array, blob, raw, text
+from holdall.plugin import U8, U16, U32, U64, Layout, array, blob, raw, text
 
 MAGIC = b"TOY1"
 SIDE_MAGIC = b"SIDE\0\0\0\0"

@@ -1,4 +1,4 @@
-"""Reading the toy: everything that a file claims is checked against the file before it is used."""
+"""Reads a toy. Every number of the file is checked against the file before it is used."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from holdall import kernels
-from holdall.check import Check, figure
-from holdall.columns import Shapes
-from holdall.dtypes import named
-from holdall.layout import Columns, Layout
-from holdall.ledger import Ledger
-from holdall.metadata import Entry, Metadata
-from holdall.model import ColumnTable, ListTable, Model, TensorTable
-from holdall.source import Source
+from holdall.plugin import (
+    Check,
+    Columns,
+    ColumnTable,
+    Entry,
+    Layout,
+    Ledger,
+    ListTable,
+    Metadata,
+    Model,
+    Shapes,
+    Source,
+    TensorTable,
+    figure,
+    find_dtype,
+    find_repeat,
+    fit,
+    texts,
+)
 from tests.toy import rules
 from tests.toy.layout import (
     DTYPES,
@@ -34,35 +44,34 @@ from tests.toy.layout import (
     SIDE_MAGIC,
 )
 
-_PALETTE = [named(name) for name in DTYPES]
+_PALETTE = [find_dtype(name) for name in DTYPES]
 _BITS = np.array([dtype.bits for dtype in _PALETTE], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class ToyNative:
-    """What only the toy has: sections that nobody knows, carried along."""
+    """Sections with unknown tags, kept so that writing gives them back."""
 
     sections: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
-    """The model in a folder, or in the main file of one."""
+    """Read the model in a folder, or in the main file of one."""
     main = source.sibling(MAIN) if source.is_folder else source
-    own = ledger.member(main) if source.is_folder else ledger
     header, footer = _frame(main, check)
-    own.record(HEADER, 0)
-    own.record(FOOTER, main.size - FOOTER.size)
-    own.region("index", footer.index_offset, footer.index_size)
+    ledger.record(HEADER, 0)
+    ledger.record(FOOTER, main.size - FOOTER.size)
+    ledger.region("index", footer.index_offset, footer.index_size)
     check.limit("index_bytes", header.data_offset, None, "toy: header and tables")
     front = main.read(0, header.data_offset)
     table_end = HEADER.size + header.table_size
     sections: list[tuple[bytes, bytes]] = []
     metadata = Metadata()
     tensors: TensorTable = ListTable([])
-    members = [source] if main is source else [source, main]
+    members = [main]
     with check.scope():
         found = _scan(SECTION, front, table_end, header.data_offset, header.n_sections, check)
-        own.entries(found)
+        ledger.entries(found)
         for tag, start, size in zip(*(found[name].tolist() for name in ("tag@", "body@", "length")), strict=True):
             body = front[start : start + size]
             if front[tag : tag + 4] != META:
@@ -77,7 +86,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
             side = main.sibling(SIDE)
             members.append(side)
             _check_side(side, check)
-        tensors = _tensors(columns, front, main, side, footer.index_offset, check, own, ledger)
+        tensors = _tensors(columns, front, main, side, footer.index_offset, check, ledger)
     return Model(
         tensors,
         metadata=metadata,
@@ -89,7 +98,7 @@ def read(source: Source, check: Check, ledger: Ledger) -> Model:
 
 
 def _frame(main: Source, check: Check) -> tuple[SimpleNamespace, SimpleNamespace]:
-    """Header and footer, and that everything they place is where it can be."""
+    """Read header and footer, and check the places that they state."""
     size = main.size
     if size < HEADER.size + FOOTER.size:
         check.fail(rules.SIZE, size, f"toy: {size} bytes cannot hold header and footer")
@@ -119,11 +128,12 @@ def _scan(layout: Layout, data: bytes, start: int, stop: int, count: int, check:
 
 
 def _pairs(body: bytes, at: int, check: Check) -> list[Entry]:
-    columns = PAIR.scan(body, 0, len(body), len(body))  # as many as there are: the last one fails at the end
+    # The number of pairs is not stated: the scan ends where none is left.
+    columns = PAIR.scan(body, 0, len(body), len(body))
     if columns.end != len(body):
         check.fail(rules.META, at + columns.end, f"toy: metadata pair {len(columns)} runs past its section")
-    keys, bad_key = kernels.texts(body, columns["key@"], columns["key#"])
-    values, bad_value = kernels.texts(body, columns["value@"], columns["value#"])
+    keys, bad_key = texts(body, columns["key@"], columns["key#"])
+    values, bad_value = texts(body, columns["value@"], columns["value#"])
     if bad_key >= 0 or bad_value >= 0:
         check.fail(rules.META, at, f"toy: metadata pair {max(bad_key, bad_value)} is not UTF-8")
     return [Entry(key, value, "text") for key, value in zip(keys, values, strict=True)]
@@ -135,15 +145,17 @@ def _check_side(side: Source, check: Check) -> None:
 
 
 def _tensors(
-    columns: Columns, front: bytes, main: Source, side: Source, end: int, check: Check, own: Ledger, ledger: Ledger
+    columns: Columns, front: bytes, main: Source, side: Source, end: int, check: Check, ledger: Ledger
 ) -> ColumnTable:
-    """The table as columns; nothing is allocated or multiplied that has not been compared with the file first."""
-    names, bad = kernels.texts(front, columns["name@"], columns["name#"])
+    """Check the table as columns. No number is multiplied before it has been compared with the file."""
+    names, bad = texts(front, columns["name@"], columns["name#"])
     if bad >= 0:
         check.fail(rules.NAME, int(columns["name@"][bad]), f"toy: the name of entry {bad} is not UTF-8")
-    if len(set(names)) != len(names) or "" in names:
-        check.fail(rules.NAME, None, "toy: a name is empty or there twice")
-    own.entries(columns, names.__getitem__)
+    if (repeat := find_repeat(names)) is not None:
+        check.fail(rules.NAME, int(columns.starts[repeat]), f"toy: there are two tensors {names[repeat]!r}")
+    if "" in names:
+        check.fail(rules.NAME, int(columns.starts[names.index("")]), "toy: a name is empty")
+    ledger.entries(columns, names.__getitem__)
 
     def entry(row: int) -> str:
         return f"toy: tensor {names[row]!r}"
@@ -161,8 +173,7 @@ def _tensors(
     with check.together():
         with check.scope():
             first = np.where(aside, np.uint64(len(SIDE_MAGIC)), np.uint64(len(front)))
-            last = np.where(aside, np.uint64(side.size), np.uint64(end))
-            inside = (offsets >= first) & (offsets <= last) & (sizes <= last - np.minimum(offsets, last))
+            inside = (offsets >= first) & np.where(aside, fit(offsets, sizes, side.size), fit(offsets, sizes, end))
             check.rows(
                 inside | ~stored, rules.DATA, columns.starts,
                 lambda row: f"{entry(row)}: {sizes[row]} bytes at {offsets[row]} lie outside its file",
@@ -177,12 +188,12 @@ def _tensors(
 
             check.rows((possible & (needed == sizes)) | ~stored, rules.DATA, columns.starts, message)
     held = np.where(stored, sizes, np.uint64(0))
-    own.payloads("tensor", np.where(aside, 0, offsets), np.where(aside, np.uint64(0), held), names.__getitem__)
+    ledger.payloads("tensor", np.where(aside, 0, offsets), np.where(aside, np.uint64(0), held), names.__getitem__)
     if aside.any():
         beside = ledger.member(side)
         beside.region("magic", 0, len(SIDE_MAGIC))
         beside.payloads("tensor", offsets[aside], held[aside])
     return ColumnTable(
-        main, names, _PALETTE, codes, shapes, offsets, sizes, stored=stored,
+        main, names, _PALETTE, codes, shapes, offsets, sizes, has_data=stored,
         source_of=lambda row: side if aside[row] else main,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""What a toy file must obey: one row a rule."""
+"""The rules of the format, one row each."""
 
 from __future__ import annotations
 
-from holdall.check import Rule
+from holdall.plugin import Rule
 
 SIZE = Rule("toy.size", "the file holds a header and a footer")
 MAGIC = Rule("toy.magic", "the file begins with TOY1 and ends with YOT1")

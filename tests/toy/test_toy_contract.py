@@ -1,7 +1,6 @@
 import numpy as np
 
-from holdall.model import Model
-from holdall.tensor import Tensor
+from holdall.plugin import Model, Tensor
 from holdall.testing import FormatContract
 from tests.toy.read import ToyNative
 

@@ -1,15 +1,23 @@
-"""Planning the toy: every piece at its place, and which digests are taken as the bytes pass."""
+"""Plans a toy: the place of every piece, and the digests to take as bytes pass."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from typing import Any
 
-from holdall.dtypes import DType
-from holdall.errors import ContentError
-from holdall.model import Model
-from holdall.payload import Payload, Range
-from holdall.plan import FolderPlan, Plan, Results
-from holdall.tensor import Tensor
+from holdall.plugin import (
+    ContentError,
+    FolderPlan,
+    Model,
+    Payload,
+    Plan,
+    Results,
+    SourceRange,
+    Tensor,
+    refuse_repeats,
+)
+from tests.toy.holds import HOLDS
 from tests.toy.layout import (
     DTYPES,
     END_MAGIC,
@@ -30,11 +38,11 @@ from tests.toy.layout import (
 from tests.toy.read import ToyNative
 
 
-def plan(model: Model, align: int) -> FolderPlan:
+def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
     """side.bin first, because the header of main.toy has its checksum."""
+    _refuse(model)
     tensors = list(model.tensors)
-    for tensor in tensors:
-        _refuse(tensor)
+    align = int(options["align"])
     out = FolderPlan()
     side = Plan()
     side.put(SIDE_MAGIC)
@@ -89,12 +97,12 @@ def _main(model: Model, tensors: list[Tensor], beside: dict[str, int], align: in
 
 
 def _place(tensors: list[Tensor], plan: Plan, align: int) -> dict[str, int]:
-    """Put each payload into ``plan`` once, however many names it has; returns where each tensor's is."""
+    """Put each payload into ``plan`` once, however many names it has; return the offset of each tensor."""
     places: dict[str, int] = {}
     known: dict[object, int] = {}
     for tensor in tensors:
         if tensor.payload is not None:
-            same = _sameness(tensor.payload)
+            same = _identity(tensor.payload)
             if same not in known:
                 plan.align(align)
                 known[same] = plan.stream(tensor.payload)
@@ -102,9 +110,9 @@ def _place(tensors: list[Tensor], plan: Plan, align: int) -> dict[str, int]:
     return places
 
 
-def _sameness(payload: Payload) -> object:
-    """Equal for payloads that are the same bytes because they are in the same place."""
-    return (id(payload.source), payload.offset, payload.size) if isinstance(payload, Range) else id(payload)
+def _identity(payload: Payload) -> object:
+    """Return a key that payloads share if they are the same bytes at the same place."""
+    return (id(payload.source), payload.offset, payload.size) if isinstance(payload, SourceRange) else id(payload)
 
 
 def _entry(tensor: Tensor, flags: int, offset: int) -> bytes:
@@ -134,7 +142,7 @@ def _count(model: Model) -> int:
 
 
 def _index(sums: list[int]) -> bytes:
-    """Its size is known only now: payloads with equal checksums share a row."""
+    """Pack the index. Payloads with equal checksums share a row, so that its size depends on them."""
     distinct = sorted(set(sums))
     rows = [distinct.index(value) for value in sums]
     head = INDEX.pack(n_payloads=len(sums), n_sums=len(distinct))
@@ -146,10 +154,13 @@ def _footer(results: Results) -> bytes:
     return FOOTER.pack(index_offset=index.offset, index_size=len(index.data), crc=results["all"], magic=END_MAGIC)
 
 
-def _refuse(tensor: Tensor) -> None:
-    if not isinstance(tensor.dtype, DType) or tensor.dtype.name not in DTYPES:
-        raise ContentError(f"toy: tensor {tensor.name!r}: {tensor.dtype} is not a toy type")
-    if not 0 < len(tensor.name.encode()) <= 4096:
-        raise ContentError(f"toy: tensor {tensor.name[:20]!r}: a name takes 1 to 4096 bytes")
-    if any(dim >= 1 << 32 for dim in tensor.shape) or len(tensor.shape) >= 1 << 16:
-        raise ContentError(f"toy: tensor {tensor.name!r}: the shape {list(tensor.shape)} does not fit 32 bits")
+def _refuse(model: Model) -> None:
+    refuse_repeats("toy", [tensor.name for tensor in model.tensors])
+    for tensor in model.tensors:
+        if reason := HOLDS.refuses(tensor):
+            raise ContentError(f"toy: tensor {tensor.name[:20]!r}: {reason}")
+        if any(dim >= 1 << 32 for dim in tensor.shape):
+            raise ContentError(f"toy: tensor {tensor.name!r}: the shape {list(tensor.shape)} does not fit 32 bits")
+    for entry in model.metadata.entries:
+        if reason := HOLDS.refuses_metadata(entry.key, entry.value):
+            raise ContentError(f"toy: metadata {entry.key[:20]!r}: {reason}")
