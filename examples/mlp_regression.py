@@ -22,7 +22,7 @@ class Mlp:
     # Text and numbers are metadata.
     activation: str = "relu"
     learning_rate: float = 0.01
-    # Arrays are tensors. This one is declared only: whoever runs the model fills it.
+    # Arrays are tensors. This one is declared only: the program that runs the model fills it.
     w1: np.ndarray = field(default_factory=lambda: weights(8, 16))
     b1: np.ndarray = field(default_factory=lambda: np.zeros(16, np.float32))
     w2: oinf.TensorSpec = field(default_factory=lambda: oinf.TensorSpec(weights(16, 1), dtype="bf16"))
