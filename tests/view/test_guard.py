@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 from urllib.parse import urlsplit
@@ -62,10 +63,8 @@ def test_a_connection_that_a_browser_keeps_ends_with_the_server(server):
         assert ask(server).status == 403  # so the server has taken the connection before
         server.close()
         ahead.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
-        try:
+        with contextlib.suppress(ConnectionError):  # how an end looks when the request had arrived
             assert ahead.recv(1) == b""
-        except ConnectionError:
-            pass
 
 
 def test_a_page_of_another_origin_is_refused(server):
