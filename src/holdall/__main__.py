@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -15,6 +16,7 @@ def run() -> None:
     # Background jobs ignore SIGINT, and must go on doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
+    gc.disable()  # imports leave no garbage worth looking for; the group turns it on before a command runs
     from holdall.cli import main
 
     # On Windows click would otherwise take a pattern for tensors, such as "*.weight", for the files that match it.

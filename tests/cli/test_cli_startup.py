@@ -58,6 +58,7 @@ def test_info_into_a_pipe_loads_little(model_path):
         *(f"holdall.format.oinf.{part}" for part in ("layout", "quant", "read", "rules", "values")),
     }
     assert not {row.module for row in BUILT_IN if row.name != "oinf"} & modules
+    assert not within(modules, "holdall.format.foreign")
     ours = {name for name in modules if name.startswith("holdall.cli")}
     assert ours == {"holdall.cli", *(f"holdall.cli.{part}" for part in ("info", "options", "output"))}
 

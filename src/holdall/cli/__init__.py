@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -120,6 +121,9 @@ class LazyGroup(click.Group):
 
         module, _, attribute = home.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
+        if not gc.isenabled():
+            gc.freeze()  # what was imported stays
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from holdall.base.check import Rule
 from holdall.base.text import file_text
 from holdall.errors import ForeignError, FormatError, UnsupportedError
-from holdall.format import sniff
 from holdall.format.second_format import FRONT, refuse_second
 
 if TYPE_CHECKING:
@@ -105,13 +104,15 @@ def detect(source: Source, allowed: Collection[str] | None = None) -> Format:
                 refuse_second(source, front, candidate)
             return candidate
     by_name = _match_suffix(source.name, allowed)
+    from holdall.format.sniff import name_content, name_folder  # which most programs never need
+
     if source.is_folder:
-        what = sniff.name_folder(source.names(), _list_suffixes(allowed)) or f"is a folder: {_list_known(allowed)}"
+        what = name_folder(source.names(), _list_suffixes(allowed)) or f"is a folder: {_list_known(allowed)}"
         raise ForeignError(UNKNOWN.id, None, f"{source.name}: {what}")
     other = next((each.name for each in BUILT_IN if each.magic and head.startswith(each.magic)), None)  # not allowed
     if other is not None and not by_name:
         raise FormatError(UNKNOWN.id, 0, f"{source.name}: is {other}: {_list_known(allowed)}")
-    content = sniff.name_content(source)
+    content = name_content(source)
     if content is None and len(by_name) == 1:
         refuse_second(source, front, by_name[0])
         return by_name[0]  # its reader raises the error that says precisely what is wrong
