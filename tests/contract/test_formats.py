@@ -17,6 +17,7 @@ def _contract(name: str) -> type[FormatContract]:
     folder, prefix, suffixes = _CORPUS.get(name, (name, "", ()))
     corpus = ROOT / folder if (ROOT / folder).is_dir() else None
     facts = {"format": name, "corpus": corpus, "corpus_prefix": prefix, "corpus_suffixes": suffixes}
+    facts["damage_cases"] = FormatContract.damage_cases // 4  # test_damage has all of them
     title = "Test" + name.title().replace("-", "")
     return type(title, (DEMANDS.get(name, FormatContract),), {**facts, "__module__": __name__})
 
