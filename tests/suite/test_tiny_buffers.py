@@ -73,7 +73,7 @@ def test_the_sizes_are_tiny_when_asked_for() -> None:
 
 @pytest.mark.long
 def test_a_sample_with_tiny_buffers() -> None:
-    run_tiny(*SAMPLE, seconds=120)
+    run_tiny(*SAMPLE, seconds=900)
 
 
 @pytest.mark.long
