@@ -194,3 +194,27 @@ def test_without_the_token_the_frame_is_refused():
     with urlopen(shown.url) as answer:
         assert "frame-ancestors http://localhost:* http://127.0.0.1:*" in answer.headers["Content-Security-Policy"]
     shown.close()
+
+
+@pytest.mark.parametrize("largest", [1.7e308, 5e-324, 1e-292])
+def test_numbers_near_the_ends_of_float64_are_drawn(browser, look, tmp_path, largest):
+    """Plotly's axes divide by their length, which is infinite, or whose inverse is."""
+    path = tmp_path / "ends.npz"
+    holdall.save(path, {"w": np.outer([-1.0, 1, 0.5], np.full(40, largest)), "one": np.full((2, 2), largest)})
+    base = look(path)
+    for row in (0, 1):
+        browser.open(f"{base}tensor?row={row}")
+        browser.find_text("each cell", "#tensor-scale")
+        browser.find("#tensor-histogram .bars path")
+        browser.find("#tensor-rows .scatterlayer path")
+        assert browser.run("return document.querySelector('#tensor-heat .js-plotly-plot').data[0].zmax") > 1e-200
+    browser.find_text(str(largest), "#tensor-largest")
+    export = tmp_path / "page.html"
+    from holdall.viewer.export import write_export
+    from holdall.viewer.subject import Subject
+
+    subject = Subject.examine(str(path))
+    write_export(export, subject, ["*"])
+    subject.close()
+    browser.open(export.as_uri())
+    browser.find("#figure-4 .bars path")

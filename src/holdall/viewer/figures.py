@@ -13,7 +13,10 @@ from holdall.base.text import clean, shorten
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CONFIG", "DIVERGING", "PALETTE", "SEQUENTIAL", "color_values", "encode_array", "lay_out", "plot_text"]
+__all__ = [
+    "CONFIG", "DIVERGING", "PALETTE", "SEQUENTIAL", "choose_unit", "color_values", "encode_array", "lay_out",
+    "plot_text",
+]  # fmt: skip
 
 _Scale: TypeAlias = list[list[Any]]
 
@@ -51,6 +54,23 @@ def encode_array(values: NDArray[Any]) -> dict[str, Any]:
     return found | ({"shape": ", ".join(map(str, plain.shape))} if plain.ndim > 1 else {})
 
 
+def choose_unit(*arrays: NDArray[Any]) -> tuple[float, str]:
+    """What numbers are divided by before Plotly gets them, and the words that say so.
+
+    Plotly subtracts and divides the ends of an axis, which near the ends of float64 gives infinity, and then draws
+    nothing.
+
+    >>> choose_unit(np.array([-1.5e308, 2.0]))
+    (1e+300, ' × 1e+300')
+    >>> choose_unit(np.array([0.5, np.inf]), np.array([]))
+    (1.0, '')
+    """
+    tops = [np.abs(each[np.isfinite(each)]).max(initial=0) for each in arrays]
+    top = float(max(tops, default=0))
+    unit = 1e300 if top > 1e300 else 1e-300 if 0 < top < 1e-290 else 1.0
+    return unit, "" if unit == 1 else f" × {unit:.0e}"
+
+
 def lay_out(**changes: Any) -> dict[str, Any]:
     """The layout that all figures share, on a transparent ground."""
     axis = {
@@ -82,8 +102,9 @@ def color_values(values: NDArray[np.float64]) -> tuple[list[str], float, float]:
     """A colour of :data:`SEQUENTIAL` for each value, and the ends of the scale; what is unknown is grey."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    span = high - low or 1.0
-    return [_mix((value - low) / span) if value == value else "#a4abb5" for value in values.tolist()], low, high
+    half = high / 2 - low / 2 or 1.0  # the whole may be infinite
+    found = [_mix((value / 2 - low / 2) / half) if value == value else "#a4abb5" for value in values.tolist()]
+    return found, low, high
 
 
 def _mix(at: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdall.base.text import plural
-from holdall.viewer.figures import DIVERGING, PALETTE, SEQUENTIAL, encode_array, lay_out, plot_text
+from holdall.viewer.figures import DIVERGING, PALETTE, SEQUENTIAL, choose_unit, encode_array, lay_out, plot_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,21 +34,22 @@ def draw_heat(matrix: Matrix, pooled: Pooled, by: str, reach: float | None = Non
     signed = single or by == "mean"
     finite = np.abs(values[np.isfinite(values)])
     high = reach or (float(finite.max()) if finite.size else 1.0) or 1.0
+    unit, times = choose_unit(np.array([high]))
     trace: dict[str, Any] = {
         "type": "heatmap",
-        "z": encode_array(values),
+        "z": encode_array(values if unit == 1 else values / unit),
         "x0": region.left + (pooled.wide - 1) / 2,
         "dx": pooled.wide,
         "y0": region.top + (pooled.tall - 1) / 2,
         "dy": pooled.tall,
-        "zmin": -high if signed else 0.0,
-        "zmax": high,
+        "zmin": -high / unit if signed else 0.0,
+        "zmax": high / unit,
         "colorscale": DIVERGING if signed else SEQUENTIAL,
         "colorbar": {"thickness": 10, "outlinewidth": 0, "len": 1, "x": 1.01, "xpad": 0, "tickfont": {"size": 11}},
         "hoverongaps": True,
         "zsmooth": False,
     }
-    trace |= _write_cells(matrix, pooled, values, by)
+    trace |= _write_cells(matrix, pooled, values, by, times)
     ranges = (
         [region.left - 0.5, region.right - 0.5],
         [region.bottom - 0.5, region.top - 0.5],
@@ -64,13 +65,13 @@ def draw_heat(matrix: Matrix, pooled: Pooled, by: str, reach: float | None = Non
     return {"data": [trace], "layout": layout}
 
 
-def _write_cells(matrix: Matrix, pooled: Pooled, values: NDArray[Any], by: str) -> dict[str, Any]:
+def _write_cells(matrix: Matrix, pooled: Pooled, values: NDArray[Any], by: str, times: str) -> dict[str, Any]:
     """What a cell says when the mouse is over it, and the numbers inside of large cells."""
     rows, columns = values.shape
     region = pooled.region
     if not (pooled.is_single and rows <= _WRITTEN[0] and columns <= _WRITTEN[1]):
         what = "value" if pooled.is_single else f"{_NAMES[by]} of {pooled.tall} × {pooled.wide}"
-        return {"hovertemplate": f"row %{{y}}, column %{{x}}<br>{what}: %{{z}}<extra></extra>"}
+        return {"hovertemplate": f"row %{{y}}, column %{{x}}<br>{what}: %{{z}}{times}<extra></extra>"}
     exact = matrix.read(region)
     texts = [[str(value) for value in row] for row in exact]
     places = [
@@ -91,27 +92,29 @@ def _write_cells(matrix: Matrix, pooled: Pooled, values: NDArray[Any], by: str) 
 def draw_histograms(named: Sequence[tuple[str, TensorStats]]) -> dict[str, Any]:
     """Histograms, on top of each other if there are several."""
     traces = []
+    edges = [np.array([[float(each.low), float(each.high)] for each in stats.histogram]) for _, stats in named]
+    unit, times = choose_unit(*edges)
     for number, (name, stats) in enumerate(named):
-        bins = stats.histogram
-        widths = [float(each.high) - float(each.low) for each in bins]
+        lows, highs = (edges[number] / unit).T if stats.histogram else ([], [])
+        widths = [high - low for low, high in zip(lows, highs, strict=True)]
         typical = max(widths, default=0.0) or 1.0
         traces.append(
             {
                 "type": "bar",
                 "name": name,
-                "x": [(float(each.low) + float(each.high)) / 2 for each in bins],
+                "x": [low + width / 2 for low, width in zip(lows, widths, strict=True)],
                 "width": [width or typical for width in widths],
-                "y": [each.count for each in bins],
+                "y": [each.count for each in stats.histogram],
                 "marker": {"color": PALETTE[number], "line": {"width": 0}},
                 "opacity": 1.0 if len(named) == 1 else 0.6,
-                "hovertemplate": "%{y:,} values at %{x:.4g}<extra></extra>",
+                "hovertemplate": f"%{{y:,}} values at %{{x:.4g}}{times}<extra></extra>",
             }
         )
     layout = lay_out(
         barmode="overlay",
         bargap=0,
         yaxis={"type": "log", "dtick": 1, "exponentformat": "power", "title": {"text": "values", "standoff": 4}},
-        xaxis={"nticks": 6},
+        xaxis={"nticks": 6, "title": {"text": times.strip(), "standoff": 4}},
         showlegend=len(named) > 1,
         legend={"orientation": "h", "y": 1.12, "x": 0, "font": {"size": 11}},
         margin={"l": 52, "r": 8, "t": 8, "b": 30},
@@ -158,7 +161,9 @@ def draw_layers(parts: Sequence[LayerError], names: Sequence[str]) -> dict[str, 
 
 def draw_profile(pooled: Pooled, axis: int) -> dict[str, Any]:
     """Mean with its standard deviation, and max |x|, along the rows (0) or the columns (1) of a region."""
-    mean, std, top = pooled.profile(axis)
+    profile = pooled.profile(axis)
+    unit, times = choose_unit(*profile)
+    mean, std, top = (each / unit for each in profile)
     start, step = (pooled.region.top, pooled.tall) if axis == 0 else (pooled.region.left, pooled.wide)
     x = start + step * np.arange(len(mean)) + (step - 1) / 2
     line = {"width": 1.5}
@@ -168,12 +173,13 @@ def draw_profile(pooled: Pooled, axis: int) -> dict[str, Any]:
          "y": encode_array(both), "fill": "toself", "fillcolor": "rgba(76,120,168,.22)", "line": {"width": 0},
          "hoverinfo": "skip"},
         {"type": "scatter", "mode": "lines", "name": "mean", "x": encode_array(x), "y": encode_array(mean),
-         "line": line | {"color": PALETTE[0]}, "hovertemplate": "mean %{y:.4g}<extra>%{x}</extra>"},
+         "line": line | {"color": PALETTE[0]}, "hovertemplate": f"mean %{{y:.4g}}{times}<extra>%{{x}}</extra>"},
         {"type": "scatter", "mode": "lines", "name": "max |x|", "x": encode_array(x), "y": encode_array(top),
-         "line": line | {"color": PALETTE[1]}, "hovertemplate": "max |x| %{y:.4g}<extra>%{x}</extra>"},
+         "line": line | {"color": PALETTE[1]}, "hovertemplate": f"max |x| %{{y:.4g}}{times}<extra>%{{x}}</extra>"},
     ]  # fmt: skip
     layout = lay_out(
         showlegend=True, legend={"orientation": "h", "y": 1.16, "x": 0, "font": {"size": 11}},
-        xaxis={"nticks": 8, "tickformat": ",d"}, margin={"l": 52, "r": 8, "t": 10, "b": 30},
+        xaxis={"nticks": 8, "tickformat": ",d"}, yaxis={"title": {"text": times.strip(), "standoff": 4}},
+        margin={"l": 52, "r": 8, "t": 10, "b": 30},
     )  # fmt: skip
     return {"data": traces, "layout": layout}
