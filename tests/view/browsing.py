@@ -48,6 +48,10 @@ class Browser:
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
+    def forget_cookies(self) -> None:
+        """Remove the cookies of all sites."""
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+
     def open(self, address: str) -> None:
         """Go to an address."""
         self.driver.get(address)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,6 +30,7 @@ def session(tmp_path_factory):
 @pytest.fixture
 def browser(session):
     """The browser. The test fails if a page wrote on the console or asked another origin for something."""
+    session.forget_cookies()  # each server leaves one, and a browser keeps a limited number for a host
     session.take_messages()
     list(session.take_requests())
     yield session
@@ -40,17 +40,9 @@ def browser(session):
     assert places <= {"127.0.0.1"}
 
 
-@pytest.fixture(scope="session")
-def port():
-    """A port that one server after the other has: the browser keeps the scripts of an origin."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
-def serve(port):
-    """A function that serves files, and gives the server."""
+def serve():
+    """A function that serves files at a port of their own, and gives the server."""
     from holdall.viewer.server import ViewServer
     from holdall.viewer.subject import Subject
     from holdall.viewer.window import Window
@@ -59,7 +51,7 @@ def serve(port):
 
     def start(*paths: str | Path, **options: object) -> ViewServer:
         window = Window([Subject.examine(str(path), **options) for path in paths])
-        server = ViewServer(window, 0 if servers else port)
+        server = ViewServer(window)
         server.start()
         servers.append(server)
         return server

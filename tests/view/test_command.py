@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from urllib.request import urlopen
@@ -35,7 +36,10 @@ def test_the_server_answers_until_it_is_ended(command, model, ending, code):
     assert process.returncode == code and err == b""
 
 
-def test_another_port_can_be_asked_for(command, model, port):
+def test_another_port_can_be_asked_for(command, model):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     process = command("view", model, "--no-browser", "--port", port, run=False)
     assert process.stdout.readline().decode().startswith(f"http://127.0.0.1:{port}/")
     second = command("view", model, "--no-browser", "--port", port)

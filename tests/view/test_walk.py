@@ -149,7 +149,7 @@ def test_every_page_shows_the_zoo(browser, look, tmp_path, format):
             continue
         with holdall.open(path) as model:
             walk(browser, look(path, path), model)
-        look_at_export(browser, path, tmp_path / "page.html")
+        look_at_export(browser, path, tmp_path / animal / "page.html")
         shown += 1
         browser.open("about:blank")
     assert shown == _ANIMALS
