@@ -32,7 +32,7 @@ SKIPPED_FOR = re.compile(
     r"could not import '(torch|jax|transformers|xllamacpp)[.']|needs the extra (torch|jax)$"
     r"|the published golden files are not here"
     r"|this is another environment|only root mounts|this file system does not copy in the kernel"
-    r"|there is no C compiler to try|the list of requirements is not here"
+    r"|there is no C compiler to try"
     r"|there is no (bash|zsh|fish) here|this file system has no access lists|there is no browser here"
     + ("" if kernels.NATIVE else r"|the C kernels are not compiled")
 )
