@@ -23,7 +23,7 @@ RECORD = ROOT / "docs" / "benchmarks.json"
 BEGIN, END = "<!-- made by make bench: begin -->", "<!-- made by make bench: end -->"
 README_PLOT = "open-tensors"
 
-# The rows of the README: topic, words of the case, of the contender and of what it is beside. Of the bars that have
+# The rows of the README: topic, words of the case, of the contender and of the one beside it. Of the bars that have
 # them all, the one nearest to failing is shown.
 README_ROWS = (
     ("open", ", each format", "holdall: ", "safe_open"),

@@ -127,7 +127,7 @@ def _file_system(path: Path) -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of what is measured and of what it is compared with."""
+    """The versions of what is measured and of its alternatives."""
     found = {}
     for name in LIBRARIES:
         try:

@@ -82,7 +82,7 @@ def test_a_hostile_length_costs_nothing(tmp_path):
     ],
     ids=["text", "page", "pointer", "gzip", "zeros", "empty"],
 )
-def test_a_file_is_called_what_it_is(cli, tmp_path, suffix, content, words):
+def test_a_file_is_called_by_its_kind(cli, tmp_path, suffix, content, words):
     path = tmp_path / f"my model{suffix}"
     path.write_bytes(content)
     for name in ("info", "ls"):

@@ -378,7 +378,7 @@ def test_threads_end(tmp_path):
     assert set(threading.enumerate()) <= before
 
 
-def test_what_is_made_says_what_it_is_made_of(tmp_path, values):
+def test_payloads_that_are_made_name_what_they_are_made_of(tmp_path, values):
     """A cast of a transposition of a tensor in Fortran order still touches the entry that holds it."""
     from holdall.model.casts import cast, transpose
     from holdall.model.dtypes import find_dtype

@@ -127,7 +127,7 @@ def test_sixty_thousand_types_take_one_pass() -> None:
     assert cost_of(lambda: holdall.open(data).close()).seconds < SECONDS
 
 
-def test_overlapping_tensors_are_described_as_far_as_they_are_kept() -> None:
+def test_overlapping_tensors_that_are_kept_are_described() -> None:
     """Messages were made for all of them."""
     data = indexed([pack(tidx_entry(name=f"{n:05}")) for n in range(80_000)])
     report = holdall.verify(data, level="strict")

@@ -112,7 +112,7 @@ def test_a_downloaded_set_is_the_set(made, store, tmp_path, way):
         "urls": f"model.aeroset.json: the names of files replace {len(got)} URLs, since the copy has all files",
     }
     if way in said:
-        assert report.changes == ["is aeroset already: its files are copied, all but one as they are", said[way]]
+        assert report.changes == ["is aeroset already: its files are copied, all but one unchanged", said[way]]
     else:
         assert report.changes == ["is aeroset already: copied as it is"]
     assert holdall.verify(target).ok

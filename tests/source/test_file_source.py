@@ -68,7 +68,7 @@ def test_views_are_read_only_and_outlive_the_source(source):
             read(0, 4)
 
 
-def test_chunks_that_are_kept_stay_as_they_are(path):
+def test_chunks_that_are_kept_do_not_change(path):
     pieces = list(FileSource(path, map=False).chunks(0, 3000, 1000))
     assert pieces == [DATA[:1000], DATA[1000:2000], DATA[2000:3000]]
 

@@ -41,7 +41,7 @@ def click_header(browser, column):
     browser.click(f".ag-header-cell[col-id='{column}'] .ag-header-cell-label")
 
 
-def test_rows_come_as_they_are_scrolled_to(browser, look, model):
+def test_rows_come_when_they_are_scrolled_to(browser, look, model):
     look(model, page="tensors")
     with holdall.open(model) as opened:
         expected = list(opened)

@@ -26,7 +26,7 @@ class Content:
 
 
 def digest(data: bytes | memoryview) -> str:
-    """Short bytes as they are, in hexadecimal; longer ones as a hash."""
+    """Short bytes in hexadecimal, longer ones as a hash."""
     return bytes(data).hex() if len(data) <= 32 else hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

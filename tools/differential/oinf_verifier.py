@@ -1,4 +1,4 @@
-"""The published verifier of OINF version 1 as a reader: what it is about to print is taken from it."""
+"""The published verifier of OINF version 1 as a reader: its values are taken before it prints them."""
 
 from __future__ import annotations
 

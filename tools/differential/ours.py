@@ -45,7 +45,7 @@ def _values(tensor: Tensor, format: str) -> Values:
         return name, tensor.shape, "no data"
     if format == "oinf":
         return values_in(tensor.numpy(), name)
-    if name == "string":  # of ONNX: carried as they are, and not decoded
+    if name == "string":  # of ONNX: carried without being decoded
         return name, tensor.shape, ""
     array = np.asarray(tensor.numpy()) if isinstance(dtype, DType) else None
     if array is not None and format in _BY_VALUE:

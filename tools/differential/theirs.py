@@ -96,7 +96,7 @@ def _read_gguf() -> Callable[[bytes], Content]:
 def _read_npz() -> Callable[[bytes], Content]:
     def describe(array: np.ndarray) -> Values:
         name = _TYPES.get(array.dtype.name)
-        if name is None:  # carried as bytes, as they are stored
+        if name is None:  # carried as the stored bytes
             kind = "structured" if array.dtype.names else array.dtype.str.lstrip("<|=")
             return kind, array.shape, digest(np.ascontiguousarray(array).tobytes())
         return name, array.shape, values_of(array, name)

@@ -75,7 +75,7 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECL
 )
 @click.option("--config", "config_path", type=LOCAL_FILE, metavar="PATH", help="A config.json, if FILE holds none.")
 @click.option("--max-length", type=Count(2), metavar="N", help="Cut texts at N tokens.")
-@click.option("--no-normalize", is_flag=True, help="Leave the vectors as long as they are.")
+@click.option("--no-normalize", is_flag=True, help="Keep the length that vectors have.")
 @click.option("--threads", type=Count(1), metavar="N",
               help="Compute in N threads. By default numpy decides.")  # fmt: skip
 @click.option("--batch-size", type=Count(1), default=32, show_default=True, help="Texts at a time.")

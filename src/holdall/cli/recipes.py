@@ -51,7 +51,7 @@ def recipes(name: str | None, as_json: bool) -> None:
 
 
 def read_recipe(name: str, limits: Limits | None) -> str | Recipe:
-    """Return the recipe called ``name``, or that in a file; ``auto`` and ``none`` are returned as they are."""
+    """Return the recipe called ``name``, or that in a file; ``auto`` and ``none`` are returned unchanged."""
     from holdall.errors import UnsupportedError
     from holdall.recipes import load, parse
 

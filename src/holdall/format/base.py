@@ -139,7 +139,7 @@ class Format(ABC):
         return plan
 
     def plan_copy(self, model: Model) -> FolderPlan | None:
-        """The files of ``model``, a set of this format, as they are; None where a copy is planned anew."""
+        """An unchanged copy of the files of ``model``, a set of this format; None where they are planned anew."""
         return None
 
     def part(self, model: Model, number: int, count: int, tensors: int) -> Model:

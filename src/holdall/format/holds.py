@@ -22,7 +22,7 @@ class Holds:
     """What a format can hold; conversion and ``holdall formats`` ask here instead of trying.
 
     ``dtypes``: the names of the dtypes and encodings of tensors.
-    ``opaque``: how the names of the opaque encodings begin that the format keeps as they are.
+    ``opaque``: how the names of the opaque encodings begin that the format keeps unchanged.
     ``min_rank``, ``max_rank``: the fewest and the most dimensions; None is any number.
     ``scalars``: the dtypes that tensors without dimensions may have; None is all of ``dtypes``.
     ``zero_size``: tensors without elements.

@@ -26,7 +26,7 @@ EXPORTED = (
 _FAILED = "the download may have failed"
 _UNPACK = "unpack it first"
 _ONNX = "open the ONNX model that it was made of"
-# What files begin with: the place of the bytes, the bytes, what it is, and what to do.
+# What files begin with: the place of the bytes, the bytes, the kind of file, and what to do.
 _MARKS = (
     (
         4,

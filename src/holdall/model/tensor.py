@@ -96,7 +96,7 @@ class Tensor:
         """A pickle has the place in a file, which is opened again, or the bytes when they are in memory."""
         if self.payload is not None and type(self.payload) not in (SourceRange, InMemory):
             raise TypeError(
-                f"tensor {self.name!r} cannot be pickled: its bytes are made or proven as they are read; "
+                f"tensor {self.name!r} cannot be pickled: its bytes are made or proven while they are read; "
                 "pickle the model that it is in, or its array"
             )
         return Tensor, (self.name, self.dtype, self.shape, self.payload, self.native, self.requires_grad)

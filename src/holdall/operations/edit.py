@@ -72,7 +72,7 @@ def edit(
     """Change metadata (``set``, ``unset``), tensor names (``rename`` old to new) and assets (None removes one).
 
     ``requires_grad`` maps names or globs to whether such tensors are marked as trained, in formats that store the mark;
-    the last match counts. It names tensors as they are called before the edit.
+    the last match counts. It uses the names from before the edit.
 
     ``rules`` rename by regular expression, ``s/old/new/`` as in :func:`holdall.convert`. A new value is stored in the
     kind of the old one, a u32 as a u32, and refused if it does not fit; with ``keep_kinds=False``, or for a key that

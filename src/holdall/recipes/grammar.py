@@ -294,8 +294,8 @@ class _Reader:
             raise self._error((*path, "map"), "map is a table of values")
         if not (found.target or found.sources):
             raise self._error(path, "a value has a key from, a key to, or both")
-        if not found.sources and not found.constant:  # nothing says what it is
-            raise self._error(path, "a value without from says by is what it is")
+        if not found.sources and not found.constant:  # nothing gives its value
+            raise self._error(path, "a value without from needs the key is, an expression for it")
         return found
 
     def _line(self, path: Path) -> Line:

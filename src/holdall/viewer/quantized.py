@@ -1,4 +1,4 @@
-"""The scales and the codes of quantized tensors, as they are stored."""
+"""The stored scales and codes of quantized tensors."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_what_json_cannot_hold_is_refused(value, said):
         encode(value)
 
 
-def test_integers_are_encoded_as_long_as_they_are_decoded():
+def test_integers_are_encoded_up_to_the_length_that_is_decoded():
     longest = (1 << 14_284) - 1
     assert decode(encode(longest)).value == longest
     assert breach(longest + 1) is not None

@@ -102,7 +102,7 @@ def test_damage_is_found_when_it_is_read(fields: dict[str, int], rule: str) -> N
     assert holdall.verify(data, level="structure").ok
 
 
-def test_damaged_ones_are_kept_as_they_are(tmp_path: Path) -> None:
+def test_damaged_ones_are_kept_unchanged(tmp_path: Path) -> None:
     data = mcf([(1, damage_info(version=2))])
     holdall.save(tmp_path / "copy.mcf", holdall.open(data), fsync=False)
     assert holdall.open(tmp_path / "copy.mcf").native.section("ModelInfo").data == damage_info(version=2)

@@ -3,7 +3,7 @@
 =================== ===================================================================================================
 ``material``        the seeds: those of the formats, files that carry an original, sentence encoders; and their mutants
 ``recipe_files``    recipes in files and mutants of them, and models that the recipes of holdall know
-``desk``            the folder of one case: two models, files beside them as they are asked for, and bait outside
+``desk``            the folder of one case: two models, the files beside them that a case needs, and bait outside
 ``words``           a random command line, made from what click knows of the commands: a new option is met at once
 ``verbs``           the calls of the library: open, save, convert, slices, ParamStore, fronts and the rest
 ``guard``           watches one call: exceptions, exit code, time, memory, descriptors, files, processes, network

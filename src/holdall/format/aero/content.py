@@ -90,7 +90,7 @@ def make_entry(tensor: Tensor, quants: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _state_quant(native: TensorNative) -> dict[str, Any]:
-    """quant_id and quant_params as they are in the file of the tensor, where they are there."""
+    """The quant_id and quant_params that the file of the tensor has, if it has them."""
     stated = {"quant_id": native.quant_id, "quant_params": native.quant_params}
     return {key: value for key, value in stated.items() if value is not None}
 

@@ -28,7 +28,7 @@ __all__ = ["plan_copy"]
 
 
 def plan_copy(model: Model) -> FolderPlan:
-    """Plan the files of a set as they are. A copy is whole without its base_url, and names no URLs."""
+    """Plan an unchanged copy of each file of a set. A copy is whole without its base_url, and names no URLs."""
     native = model.native
     assert isinstance(native, AerosetNative)
     document, home = native.document, native.home.unchecked

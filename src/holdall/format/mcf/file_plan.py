@@ -117,7 +117,7 @@ def plan_copy(model: Model, native: McfNative, tensors: TensorTable, align: int 
 
 
 def plan_index_kept(model: Model, native: McfNative) -> FilePlan:
-    """Plan a file like the MCF file of the model, which has no TensorData: its tables stay as they are.
+    """Plan a file like the MCF file of the model, which has no TensorData: its tables do not change.
 
     What the entries of such an index say of payloads is known to the file alone, so that no new one can be built.
     """

@@ -40,7 +40,7 @@ BYTEORDER: Final = Rule("torch.byteorder", "byteorder is little or big")
 STORAGE: Final = Rule("torch.storage.missing", "every storage that a tensor uses is there")
 STORAGE_SIZE: Final = Rule("torch.storage.size", "a storage has as many bytes as the pickle says")
 DEFLATED: Final = Rule(
-    "torch.storage.deflated", "storages are not deflated: PyTorch maps them as they are", "structure", "warning"
+    "torch.storage.deflated", "storages are not deflated: PyTorch maps them unchanged", "structure", "warning"
 )  # fmt: skip
 MAPPED: Final = Rule("torch.storage.mapped", "torch.load reads the same values with mmap=True", "strict")
 TENSOR: Final = Rule("torch.tensor.range", "a tensor lies inside its storage")

@@ -1,4 +1,4 @@
-"""Deflated entries of an archive, inflated as far as they are shown."""
+"""Deflated entries of an archive, of which only what is shown is inflated."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Changes:
         return found
 
     def find_uncast(self, table: TensorTable) -> list[str]:
-        """Say that a dtype without a pattern left tensors as they are, if that was probably not meant.
+        """Say that a dtype without a pattern left tensors unchanged, if that was probably not meant.
 
         It is meant that f16 leaves integers; i16 was probably meant for them, and so was a cast of nothing.
         """

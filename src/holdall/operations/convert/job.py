@@ -99,7 +99,7 @@ class Job:
             if copied is not None:
                 self.copies_set = True
                 same = not any(file.notes for file in plans_of(copied))
-                how = "copied as it is" if same else "its files are copied, all but one as they are"
+                how = "copied as it is" if same else "its files are copied, all but one unchanged"
                 self.changes.append(f"is {self.target.name} already: {how}")
                 return copied
         if len(self.models) > 1 or len(model.sources) > 1 or model.sources[0].is_folder:

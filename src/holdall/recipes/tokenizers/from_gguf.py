@@ -31,7 +31,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _check_kept(text: Any) -> bytes:
-    """Return the tokenizer.json that the file keeps, if that is what it is."""
+    """Return the tokenizer.json that the file keeps; raise ContentError if it is none."""
     if not isinstance(text, str):
         raise ContentError(f"{HF_JSON} is not text")
     data = text.encode(errors="surrogatepass")

@@ -31,7 +31,7 @@ class RangeCache:
     The ETag is part of the key, so the ranges of an object that was replaced are never found again; they are removed
     when room is needed, the least recently used file first.
 
-    Each file ends with an HMAC of what it is and of its bytes. So a file that a crash or a failing disk has damaged,
+    Each file ends with an HMAC of its name and of its bytes. So a file that a crash or a failing disk has damaged,
     that another program put there, or that has the name of another, is removed and fetched again. The key lies in
     the folder, which only its owner may enter.
     """

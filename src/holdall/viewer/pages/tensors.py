@@ -1,4 +1,4 @@
-"""The page with the table of all tensors. Rows come as they are scrolled to, statistics as they become known."""
+"""The page with the table of all tensors. Rows come when they are scrolled to, statistics when they are known."""
 
 from __future__ import annotations
 
