@@ -148,3 +148,12 @@ def test_integers_are_encoded_up_to_the_length_that_is_decoded():
     longest = (1 << 14_284) - 1
     assert decode(encode(longest)).value == longest
     assert breach(longest + 1) is not None
+
+
+def test_a_key_that_comes_twice_is_refused_where_keys_are_unique():
+    text = b'{"a": {"b": 1, "c": 2, "b": 3}}'
+    assert [twice.path for twice in decode(text).duplicates] == ["$.a.b"]
+    with pytest.raises(DocumentError) as caught:
+        decode(text, unique=True)
+    assert (caught.value.offset, caught.value.message, caught.value.path) == (23, "a key comes twice", "$.a.b")
+    assert decode(b'{"a": {"b": 1}, "b": 2}', unique=True).value == {"a": {"b": 1}, "b": 2}

@@ -172,15 +172,19 @@ def tokenize(data: Buffer, *, depth: int = DEPTH) -> Tape:
     raise DocumentError(at, _describe(data, at, reason, depth), _find_path(data, tape))
 
 
-def decode(data: Buffer, *, depth: int = DEPTH, most: int | None = None) -> Document:
+def decode(data: Buffer, *, depth: int = DEPTH, most: int | None = None, unique: bool = False) -> Document:
     """Decode strict JSON (RFC 8259) in UTF-8; anything else raises :class:`DocumentError`.
 
     Integers are exact and floats must lie within float64. Nothing is deeper than ``depth``. What may be more than
-    ``most`` values, keys included, raises :class:`TooManyValues` before one is made.
+    ``most`` values, keys included, raises :class:`TooManyValues` before one is made. With ``unique``, a key that an
+    object has twice is an error too.
     """
     if most is not None and count_marks(data) >= most:
         raise TooManyValues(0, f"{most} values or more")
-    return Document(tokenize(data, depth=depth))
+    document = Document(tokenize(data, depth=depth))
+    for twice in document.duplicates[: int(unique)]:
+        raise DocumentError(twice.offset, "a key comes twice", twice.path)
+    return document
 
 
 def count_marks(data: Buffer) -> int:

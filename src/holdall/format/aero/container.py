@@ -90,7 +90,7 @@ def _read_header(source: Source, check: Check) -> SimpleNamespace:
 def _read_toc(source: Source, header: SimpleNamespace, check: Check) -> tuple[NDArray[np.void], SimpleNamespace]:
     """Read the entries of the table of contents, and its head."""
     offset, length, size = header.toc_offset, header.toc_length, source.size
-    if offset < HEADER.size or offset > size or length > size - offset:
+    if offset < HEADER.size or offset + length > size:
         message = f"aero: the TOC, {length} bytes at {offset}, must lie in {HEADER.size}..{size}"
         check.fail(rules.TOC, _header_at("toc_offset"), message)
     if length < TOC.size:
@@ -108,7 +108,7 @@ def _read_toc(source: Source, header: SimpleNamespace, check: Check) -> tuple[ND
 def _read_names(source: Source, header: SimpleNamespace, table: NDArray[np.void], check: Check) -> list[str]:
     """Read the names of all chunks, from the string table."""
     offset, length, size = header.string_table_offset, header.string_table_length, source.size
-    if offset > size or length > size - offset:
+    if offset + length > size:
         message = f"aero: the string table, {length} bytes at {offset}, runs past the end of the file at {size}"
         check.fail(rules.STRINGS, _header_at("string_table_offset"), message)
     check.limit("string_table_bytes", length, _header_at("string_table_length"), "aero: the string table")

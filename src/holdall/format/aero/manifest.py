@@ -56,17 +56,14 @@ def decode_json(container: Container, chunk: Chunk, check: Check) -> dict[str, A
 
     data = _read_document(container, chunk, check)
     try:
-        document = json.decode(data, depth=check.limits.nesting, most=_values_left(container, chunk, check))
+        most = _values_left(container, chunk, check)
+        found = json.decode(data, depth=check.limits.nesting, most=most, unique=True).value
     except TooManyValues as error:
         _refuse(container, chunk, error, check)
     except DocumentError as error:
         _fail(rules.JSON, chunk, error, check)
-    if document.duplicates:
-        twice = document.duplicates[0]
-        _fail(rules.JSON, chunk, DocumentError(twice.offset, "a key comes twice", twice.path), check)
-    if not isinstance(document.value, dict):
+    if not isinstance(found, dict):
         _fail(rules.JSON, chunk, DocumentError(0, "the document is not an object"), check)
-    found: dict[str, Any] = document.value
     return found
 
 

@@ -98,12 +98,9 @@ def read_document(data: bytes, check: Check, origins: Collection[str] = ()) -> S
     from holdall.binary.documents import json
 
     try:
-        document = json.decode(data, depth=check.limits.nesting)
+        document = json.decode(data, depth=check.limits.nesting, unique=True)
     except DocumentError as error:
         check.fail(rules.JSON, error.offset, f"aeroset: {error.message}", inner=error.path)
-    if document.duplicates:
-        twice = document.duplicates[0]
-        check.fail(rules.JSON, twice.offset, "aeroset: a key comes twice", inner=twice.path)
 
     offsets = _Offsets(document.tape)
 

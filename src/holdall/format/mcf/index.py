@@ -180,7 +180,7 @@ class _Reader:
             ("dims", head.dims_off, head.dims_count, 8),
             ("strings", head.strings_off, head.strings_size, 1),
         ):
-            if start > size or count > (size - start) // width:
+            if start + count * width > size:
                 message = f"mcf: TensorIndex: {name}: {count * width} bytes at {start} run past its end at {size}"
                 check.fail(rules.INDEX_SIZE, at + INDEX.offset_of(f"{name}_off"), message)
         check.limit("tensors", head.tensor_count, at, "mcf: tensors")

@@ -151,7 +151,7 @@ def read_header(source: Source, check: Check, ledger: Ledger) -> SimpleNamespace
     if header.section_count == 0:
         check.fail(rules.COUNT, at("section_count"), "mcf: there are no sections")
     start, count = header.section_dir_offset, header.section_count
-    if not header.header_size <= start <= size or count > (size - start) // SECTION.size:
+    if start < header.header_size or start + count * SECTION.size > size:
         message = f"mcf: a directory of {count} sections at {start} does not lie in {header.header_size}..{size}"
         check.fail(rules.DIRECTORY, at("section_dir_offset"), message)
     ledger.record(HEADER, 0)

@@ -35,11 +35,11 @@ def read(payload: Payload, array: Array, at: int, check: Check) -> list[Entry]:
     if isinstance(payload, InflatedPayload):
         check.limit_document(size, payload.source.size, at, "npz: bytes of metadata, inflated")
     try:
-        document = decode(read_part(payload, array.start, payload.size), depth=check.limits.nesting)
+        document = decode(read_part(payload, array.start, payload.size), depth=check.limits.nesting, unique=True)
     except DocumentError as error:
-        check.fail(rules.METADATA, at, f"npz: __metadata__ is not JSON: {error}")
-    if not isinstance(document.value, dict) or document.duplicates:
-        check.fail(rules.METADATA, at, "npz: __metadata__ is not one JSON object with each key once")
+        check.fail(rules.METADATA, at, f"npz: __metadata__ is not JSON with each key once: {error}")
+    if not isinstance(document.value, dict):
+        check.fail(rules.METADATA, at, "npz: __metadata__ is not a JSON object")
     return [Entry(key, value, "json") for key, value in document.value.items()]
 
 

@@ -45,7 +45,7 @@ class ExternalFiles:
                 at,
                 f"{what} needs {figure(size)} bytes, and {figure(length)} are stated for {location!r}",
             )
-        if offset > source.size or size > source.size - offset:
+        if offset + size > source.size:
             place = f"{figure(offset)}..{figure(offset + size)}"
             message = f"{what}: bytes {place} are outside of {location!r}, which has {source.size}"
             self._check.fail(rules.EXTERNAL, at, message)
