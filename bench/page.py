@@ -13,7 +13,7 @@ from bench.cases import TOPICS
 from bench.figures import Verdict, verdicts
 from bench.notes import note_on
 from bench.plots import PLOTS, draw_all
-from bench.record import Record
+from bench.record import Record, Result
 from bench.work import ROOT
 
 __all__ = ["PAGE", "RECORD", "bar_text", "fill", "generate", "readme", "write"]
@@ -83,8 +83,20 @@ def _about(record: Record) -> Iterator[str]:
         yield from ["**These are the figures of a quick run, which say little:** sizes are small and turns few.", ""]
     yield f"Measured in {record.minutes:g} minutes on {record.date}: {_machine(record)}."
     yield f"Libraries: {libraries}."
+    for when, results in _apart(record).items():
+        topics = dict.fromkeys(f"“{TOPICS[result.topic]}”" for result in results)
+        yield f"Measured apart from that run, {when}: {', '.join(topics)}."
     yield "All turns of all contenders, with memory and page faults, are in [benchmarks.json](benchmarks.json)."
     yield ""
+
+
+def _apart(record: Record) -> dict[str, list[Result]]:
+    """The results that are not of the run, by when and where they were measured."""
+    found: dict[str, list[Result]] = {}
+    for result in record.results:
+        if result.apart:
+            found.setdefault(result.apart, []).append(result)
+    return found
 
 
 def _machine(record: Record) -> str:
@@ -235,8 +247,9 @@ def readme(record: Record) -> str:
     if any(README_PLOT in result.plots for result in record.results):
         lines += [f"![{PLOTS[README_PLOT].title}](docs/plots/{README_PLOT}.svg)", ""]
     count = sum(one.holds for one in judged)
+    apart = ", with what was measured apart" if _apart(record) else ""
     lines.append(
-        f"{count} of {len(judged)} bars hold in the run of {record.date} on {_machine(record)};\n"
+        f"{count} of {len(judged)} bars hold in the run of {record.date} on {_machine(record)}{apart};\n"
         "[docs/benchmarks.md](docs/benchmarks.md) has them all, and how they were measured."
     )
     return "\n".join(lines)

@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of one case."""
+    """What was measured of one case. ``apart`` says when and where, if that was not in the run of the record."""
 
     topic: str
     title: str
@@ -51,6 +51,7 @@ class Result:
     unit: str
     plots: list[str]
     lines: list[Line]
+    apart: str = ""
 
     def line(self, name: str) -> Line | None:
         """The line of one contender."""

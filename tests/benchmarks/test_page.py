@@ -41,6 +41,15 @@ def test_the_readme_has_the_bars_nearest_to_failing(monkeypatch):
     assert "3 of 4 bars hold in the run of 2025-01-02 on Some CPU, 2 cores, 16 GB of memory, Python 3.11.0" in made
 
 
+def test_the_page_names_the_topics_that_were_measured_apart():
+    (result,) = RECORD.results
+    other = replace(result, topic="save", apart="on 2025-03-04, on another machine")
+    mixed = replace(RECORD, results=[result, other, replace(other, title="more")])
+    assert "Measured apart from that run, on 2025-03-04, on another machine: “Saving”.\n" in page.generate(mixed)
+    assert "with what was measured apart" in page.readme(mixed)
+    assert "apart" not in page.generate(RECORD) + page.readme(RECORD)
+
+
 def test_the_readme_has_no_figures_of_a_quick_run():
     assert page.readme(replace(RECORD, quick=True)) == page.UNMEASURED
     assert "say little" in page.generate(replace(RECORD, quick=True))
