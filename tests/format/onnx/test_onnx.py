@@ -157,7 +157,7 @@ def test_text_tensors_are_carried() -> None:
         (model_of(proto(), proto()), "onnx.tensor.name"),
         (model_of(proto(name=b"")), "onnx.tensor.name"),
         (model_of(proto(name=b"\xff")), "onnx.wire.text"),
-        (model_of(proto(code=99)), "onnx.tensor.dtype"),
+        (model_of(proto(code=1 << 31)), "onnx.tensor.dtype"),
         (model_of(proto(code=0)), "onnx.tensor.dtype"),
         (model_of(proto(dims=field(1, (1 << 64) - 1))), "onnx.tensor.dims"),
         (model_of(proto(dims=field(1, 3))), "onnx.tensor.size"),
@@ -176,6 +176,25 @@ def test_hostile_messages(data: bytes, rule: str) -> None:
         holdall.open(data, format="onnx")
     assert caught.value.rule == rule, caught.value
     assert rule in [finding.rule for finding in holdall.verify(data, format="onnx").findings]
+
+
+@pytest.mark.parametrize("code", [29, 99, (1 << 31) - 1])
+def test_types_of_a_newer_onnx_are_unread(code: int) -> None:
+    data = model_of(proto(code=code), proto(name=b"v"))
+    report = holdall.verify(data, format="onnx")
+    assert report.verdict == "not read"
+    assert [(finding.rule, finding.severity) for finding in report.findings] == [("onnx.tensor.newer", "unread")]
+    assert f"tensor 'w': data_type {code} is unknown" in report.findings[0].message
+    with pytest.raises(FormatError) as caught:
+        holdall.open(data, format="onnx")
+    assert caught.value.rule == "onnx.tensor.newer"
+    assert caught.value.unread
+
+
+def test_a_tensor_without_a_type_is_an_error() -> None:
+    report = holdall.verify(model_of(field(1, 2) + field(8, b"w") + field(9, bytes(8))), format="onnx")
+    assert report.verdict == "not ok"
+    assert [finding.message for finding in report.findings] == ["onnx: tensor 'w' has no data_type"]
 
 
 def test_numbers_that_are_not_as_many_as_they_should_be() -> None:

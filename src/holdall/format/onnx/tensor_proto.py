@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TensorProto", "make_payload", "read_pair", "read_proto"]
 
+_MOST_CODE = (1 << 31) - 1  # data_type is an int32
 _SINGLE = (layout.NAME, layout.RAW, layout.DATA_TYPE, layout.LOCATION)  # fields that come at most once
 
 
@@ -115,7 +116,7 @@ def make_payload(
         size = proto.stop - proto.start
         return Opaque(layout.TEXTS, size), SourceRange(source, proto.start, size)
     if proto.code not in DTYPES:
-        check.fail(rules.DTYPE, proto.start, f"{what}: data_type {proto.code} is unknown")
+        _refuse_code(proto, what, check)
     dtype = NAMED[DTYPES[proto.code]]
     size = dtype.nbytes(proto.dims)
     shown = f"{what}: {dtype}{proto.dims} needs {figure(size)} bytes"
@@ -144,6 +145,17 @@ def make_payload(
         codes = _make_numbers(what, shown, prod(proto.dims), 1, number, spans, source, check)
         return dtype, Computed(size, partial(_pack_codes, codes, dtype.bits, size), (codes,))
     return dtype, _make_numbers(what, shown, size, width, number, spans, source, check)
+
+
+def _refuse_code(proto: TensorProto, what: str, check: Check) -> NoReturn:
+    """Refuse a tensor by its data_type, which may be one that a newer version of ONNX has."""
+    if proto.code is None:
+        check.fail(rules.DTYPE, proto.start, f"{what} has no data_type")
+    newest = max(DTYPES)
+    if newest < proto.code <= _MOST_CODE:
+        message = f"{what}: data_type {proto.code} is unknown; holdall knows those up to {newest}"
+        check.fail(rules.NEWER, proto.start, message)
+    check.fail(rules.DTYPE, proto.start, f"{what}: data_type {proto.code} is not that of any type")
 
 
 def _make_numbers(
