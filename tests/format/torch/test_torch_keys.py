@@ -11,6 +11,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import holdall
@@ -284,3 +285,21 @@ def test_large_keys_are_objects(key: bytes) -> None:
     with pytest.raises(FormatError, match="not text, a number or another small value"):
         holdall.open(data, allow_opaque=False)
     assert list(holdall.open(data).metadata.values()) == [1]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_key_that_is_a_tensor_is_an_ellipsis(tmp_path: Path, protocol: int) -> None:
+    """The state of an optimizer has parameters as keys; paths once had the name of a class of holdall instead."""
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.5)
+    net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer, tmp_path / "m.pt", pickle_protocol=protocol)
+    loaded = torch.load(tmp_path / "m.pt", weights_only=False)
+    expected = {f"param_groups.0.params.{place}": value for place, value in enumerate(loaded.param_groups[0]["params"])}
+    for key, state in zip(("…", "…#2"), loaded.state.values(), strict=True):
+        expected |= {f"state.{key}.{name}": value for name, value in state.items()}
+    with holdall.open(tmp_path / "m.pt") as model:
+        assert set(model) == set(expected)
+        for name, value in expected.items():
+            assert np.array_equal(model[name].numpy(), value.detach().numpy()), name

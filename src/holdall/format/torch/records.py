@@ -140,6 +140,8 @@ def _is_pair(state: Any, *, or_dict: bool = False) -> bool:
 def label_key(key: Any) -> str | None:
     """A text for a key of a dict that is no small plain value; None for what no dict has as a key.
 
+    A tensor has no text: what it is called elsewhere in the file is not known yet.
+
     >>> label_key((1, "a")), label_key(None), label_key([])
     ('(1, a)', 'None', None)
     """
@@ -150,9 +152,7 @@ def label_key(key: Any) -> str | None:
     if isinstance(key, Record):
         first = _show(key.arguments[0]) if isinstance(key.arguments, tuple) and key.arguments else ""
         return f"{key.title}({first})"[-_KEY:]
-    if key is None or isinstance(key, (int, float, bytes, str)):
-        return _show(key)
-    return key.title[-_KEY:] if isinstance(key, Name) else type(key).__name__
+    return key.title[-_KEY:] if isinstance(key, Name) else _show(key)
 
 
 def identify_key(key: Any) -> str | None:
