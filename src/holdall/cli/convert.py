@@ -139,6 +139,8 @@ def convert(
             options=writer,
             **changes,
         )
+        if report.folder and target == STREAM:  # which depends on the content
+            raise ContentError(f"{into.name} is a folder here, which standard output cannot be: name a target")
     report = replace(report, target=target, source=[*map(hide_secrets, sources)])
     with print_aside(target == STREAM):
         if as_json:
@@ -167,9 +169,8 @@ def format_report(report: ConversionReport, dry_run: bool) -> list[str]:
     size = "a size known only after writing" if report.size is None else size_text(report.size)
     verb = ("would replace" if dry_run else "replaced") if report.replaces else "would write" if dry_run else "wrote"
     speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
-    lines = [
-        f"{verb} {file_text(report.target)}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"
-    ]
+    where = f"{'the folder ' if report.folder else ''}{file_text(report.target)}"
+    lines = [f"{verb} {where}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"]
     lines += [f"  {clean(text)}" for text in report.changes]
     lines += [f"  lost: {clean(text)}" for text in report.dropped if text not in report.changes]
     lines += [f"  {clean(text)}" for text in _format_losses(report)]
@@ -211,6 +212,7 @@ def report_to_json(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
         "size": report.size,
         "dry_run": dry_run,
         "replaces": report.replaces,
+        "folder": report.folder,
         "lossless": report.lossless,
         "losses": [{"part": x.part, "name": x.name, "reason": x.reason, "fate": x.fate} for x in report.losses],
         "dropped": report.dropped,

@@ -54,7 +54,10 @@ def plan(model: Model, options: Mapping[str, Any]) -> Plan | FolderPlan:
         if content.protos.end <= MOST:
             return _plan_file(content, notes)
         size = content.protos.end
-        notes.append(f"{size} bytes are above the {MOST} of a protobuf message: {DATA_NAME} has the data")
+        notes.append(
+            f"{size} bytes are above the {MOST} of a protobuf message: this is a folder, in which {MODEL_NAME} is the "
+            f"model and {DATA_NAME} has its data"
+        )
     return _plan_folder(_Content(model, DataFile(used=True)), notes)
 
 

@@ -30,7 +30,14 @@ from holdall.operations.convert.job import Job
 from holdall.operations.convert.options import ConvertOptions
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
 from holdall.operations.convert.report import ConversionReport, list_lost
-from holdall.operations.convert.write_plan import free_pieces, measure_size, plans_of, predict_size, write_plan
+from holdall.operations.convert.write_plan import (
+    check_target,
+    free_pieces,
+    measure_size,
+    plans_of,
+    predict_size,
+    write_plan,
+)
 from holdall.operations.open_save import open_model
 from holdall.sink.plan import FolderPlan, Plan, Results
 
@@ -160,7 +167,9 @@ def _convert(
         plan = job.plan(Path(dst).name)
         size, checked, replaces = predict_size(plan), False, platform.full_path(dst).is_file()
         refuse_in_place(models, dst, [] if options.force else list_lost(job.dropped, job.losses))
-        if not options.dry_run:
+        if options.dry_run:
+            check_target(dst, plan)
+        else:
             checked = _write(dst, plan, job)
             size = measure_size(Path(dst), plan)
         return job.report(
@@ -169,6 +178,7 @@ def _convert(
             written=not options.dry_run,
             checked=checked,
             replaces=replaces,
+            folder=isinstance(plan, FolderPlan),
             seconds=time.monotonic() - began,
         )
 

@@ -332,7 +332,15 @@ class Job:
                 self.losses = kept + found
 
     def report(
-        self, dst: str, *, size: int | None, written: bool, checked: bool, replaces: bool, seconds: float
+        self,
+        dst: str,
+        *,
+        size: int | None,
+        written: bool,
+        checked: bool,
+        replaces: bool,
+        folder: bool,
+        seconds: float,
     ) -> ConversionReport:
         """Build the report of what was done, or with ``written`` False would be."""
         content = self.models[0] if self._adapted is None else self._adapted
@@ -354,6 +362,7 @@ class Job:
             written=written,
             checked=checked,
             replaces=replaces,
+            folder=folder,
             seconds=seconds,
         )
 

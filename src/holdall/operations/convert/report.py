@@ -66,6 +66,7 @@ class ConversionReport:
     checked: bool = False  # hashes that the sources state were checked
     recipe: Applied | None = None  # the recipe, and what it did to each tensor
     replaces: bool = False  # there was a file at the target before
+    folder: bool = False  # the target is a folder of files
     seconds: float = 0.0
 
     @property

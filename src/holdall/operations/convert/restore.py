@@ -26,7 +26,7 @@ from holdall.operations.convert.carried_source import fill_skeleton, may_read, p
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
 from holdall.operations.convert.report import ConversionReport, Loss, list_lost
 from holdall.operations.convert.skeleton import DIGEST, find_skeleton
-from holdall.operations.convert.write_plan import measure_size, predict_size, write_plan
+from holdall.operations.convert.write_plan import check_target, measure_size, predict_size, write_plan
 from holdall.operations.open_save import open_model
 from holdall.sink.plan import FolderPlan, Plan, Results
 from holdall.source.ledger import Ledger
@@ -71,7 +71,9 @@ def restore(
         plan = work.plan(with_changes)
         size, replaces = predict_size(plan), platform.full_path(dst).is_file()
         refuse_in_place([model], dst, list_lost([], work.losses))
-        if not dry_run:
+        if dry_run:
+            check_target(dst, plan)
+        else:
             proofs = proofs_of(model) if check else []
             with Prover(proofs) as prover:
 
@@ -96,6 +98,7 @@ def restore(
             written=not dry_run,
             checked=not dry_run and any(work.taps.values()),
             replaces=replaces,
+            folder=isinstance(plan, FolderPlan),
             seconds=time.monotonic() - began,
         )
 

@@ -9,9 +9,19 @@ from pathlib import Path
 from holdall.base import platform
 from holdall.base.progress import Progress
 from holdall.sink import write_file, write_folder
+from holdall.sink.destination import check_file, check_folder, resolve
 from holdall.sink.plan import FolderPlan, Plan, Results
 
-__all__ = ["free_pieces", "measure_size", "plans_of", "predict_size", "write_plan"]
+__all__ = ["check_target", "free_pieces", "measure_size", "plans_of", "predict_size", "write_plan"]
+
+
+def check_target(dst: str | os.PathLike[str], plan: Plan | FolderPlan) -> None:
+    """Raise if :func:`write_plan` would not write over what is at ``dst``."""
+    target = resolve(dst)
+    if isinstance(plan, Plan):
+        check_file(target, dst)
+    else:
+        check_folder(target, dst)
 
 
 def write_plan(
