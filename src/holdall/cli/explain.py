@@ -15,7 +15,7 @@ from holdall.cli.output import echo, emit, emit_heading, emit_json, emit_table, 
 from holdall.cli.verify import finding_to_json, format_finding
 from holdall.errors import UnsupportedError
 from holdall.operations.explain import FieldRow, MapSpan, Record, expand, find_rows, map_file
-from holdall.operations.outline import Opened, Opener
+from holdall.operations.outline import Opened, Opener, claim_foreign
 
 if TYPE_CHECKING:
     from holdall.operations.examine import Examination
@@ -73,6 +73,7 @@ def explain(
             if at is not None and at >= seen.source.size:
                 size = plural(seen.source.size, "byte")
                 raise click.UsageError(f"--at: {file_text(path)} has {size}, none at {at:#x}.")
+            claim_foreign(seen)
             owners = _list_owners(seen, wanted)
             show_hex, show_map = only_hex or not only_map, only_map or not only_hex
             chosen = set(map(id, owners))

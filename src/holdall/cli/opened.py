@@ -61,7 +61,8 @@ def _describe_value(item: Item) -> str:
     text = value_text(repr(_hide(item.value)) if isinstance(item.value, str) else item.value, room)
     if isinstance(item.value, bytes):
         dots = "…" if len(item.value) > _BYTES else ""
-        text = f"{plural(item.stop - item.start, 'byte')}: {item.value[:_BYTES].hex()}{dots}"
+        size = len(item.value) if item.whole else item.stop - item.start  # what is around a long value is little
+        text = f"{plural(size, 'byte')}: {item.value[:_BYTES].hex()}{dots}"
     kind = item.kind.partition(" ")[2]
     return f"{text} ({kind})" if kind else text if item.whole else f"{text}…"
 

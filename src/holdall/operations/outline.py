@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdall.errors import FormatError, UnsupportedError
+from holdall.format.foreign import outline as foreign
 from holdall.format.outline import Place, cap_expansion, open_packed, outline_msgpack
 from holdall.operations.convert.skeleton import unpack_carried
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdall.operations.explain import Record
     from holdall.source.ledger import Owner
 
-__all__ = ["Opened", "Opener", "Stop"]
+__all__ = ["Opened", "Opener", "Stop", "claim_foreign"]
 
 _ITEMS = 100  # of one document
 _DOCUMENTS = 20  # of as many items as a file has at most
@@ -56,6 +57,12 @@ class Opened:
     stopped: Stop | None
 
 
+def claim_foreign(seen: Examination) -> None:
+    """Give the ledger what can be opened in a file of another program."""
+    if seen.format is None and seen.source.size and not seen.source.is_folder and not seen.ledger.owners:
+        foreign.claim(seen.source, seen.ledger)
+
+
 class Opener:
     """Opens documents of one file, of each ``most`` items, from byte ``since`` of the file on.
 
@@ -74,12 +81,14 @@ class Opener:
         """Open a record; None if the format has nothing to say about its bytes, or enough of the file is open."""
         seen = self._seen
         start, stop = record.start, min(record.start + record.size, seen.source.size)
-        if start >= stop or self._items_left <= 0 or self._bytes_left <= 0 or seen.format is None:
+        if start >= stop or self._items_left <= 0 or self._bytes_left <= 0:
             return None
         place = Place(record.name, record.label, start, stop)
         owner, resume = self._last
         if resume is not None and owner is record.owner:
             outline: Outline | None = resume(place)
+        elif seen.format is None:
+            outline = foreign.outline(place, seen.source)
         else:
             outline = seen.format.outline(place, seen.source, seen.model, seen.check.limits)
         self._last = (record.owner, None if outline is None else outline.resume)

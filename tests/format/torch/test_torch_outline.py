@@ -11,7 +11,7 @@ from collections import OrderedDict
 import pytest
 
 from holdall.errors import FormatError
-from holdall.format.torch.opcodes import walk_opcodes
+from holdall.format.pickle_opcodes import walk_opcodes
 from holdall.operations.examine import examine
 from holdall.operations.explain import list_records
 from holdall.operations.outline import Opener

@@ -10,7 +10,7 @@ from holdall.format.foreign.pickle_names import PickleNames, find_names
 if TYPE_CHECKING:
     from holdall.source import Source
 
-__all__ = ["describe_pickle", "has_magic", "name_pickle"]
+__all__ = ["describe_pickle", "find_pickle", "has_magic", "name_pickle"]
 
 _SHOWN = 3
 _LONGEST = 120  # characters of a name that are shown
@@ -43,16 +43,23 @@ def has_magic(front: bytes) -> bool:
     return front[:1] == b"\x80" and front[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
-def name_pickle(source: Source, front: bytes) -> Content | None:
-    """Name a pickle. Protocols 0 and 1 have no magic: such a file is a pickle from its first byte to its last."""
+def find_pickle(source: Source, front: bytes) -> PickleNames | None:
+    """Walk through the pickle that a file is; None if it is none.
+
+    Protocols 0 and 1 have no magic: such a file is a pickle from its first byte to its last.
+    """
     if has_magic(front):
-        return Content(describe_pickle(find_names(source)))
-    if front[0] not in _FIRST or source.size < _LEAST:
+        return find_names(source)
+    if source.size < _LEAST or front[0] not in _FIRST:
         return None
     found = find_names(source)
-    if found.stopped or (found.whole and found.reached != source.size):
-        return None
-    return Content(describe_pickle(found))
+    return None if found.stopped or (found.whole and found.reached != source.size) else found
+
+
+def name_pickle(source: Source, front: bytes) -> Content | None:
+    """Name a pickle; None if the file is none."""
+    found = find_pickle(source, front)
+    return None if found is None else Content(describe_pickle(found))
 
 
 def describe_pickle(found: PickleNames, packed: str = "") -> str:

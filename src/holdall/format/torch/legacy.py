@@ -9,6 +9,7 @@ import numpy as np
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.check import Check, figure
 from holdall.base.repeats import find_repeats
+from holdall.format.pickle_opcodes import find_end
 from holdall.format.torch import rules
 from holdall.format.torch.flatten import Content, flatten
 from holdall.format.torch.layout import COUNT, MAGIC_NUMBER, PICKLES, PROTOCOL
@@ -21,7 +22,6 @@ from holdall.format.torch.object_files import (
     is_tolerable,
     refuse_objects,
 )
-from holdall.format.torch.opcodes import find_end
 from holdall.format.torch.pickle import Machine
 from holdall.format.torch.pickle_objects import Refused, Storage, TensorRef
 from holdall.format.torch.refs import Refs

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdall.format.outline import Outline, Place, outline_by_name, outline_numbers
+from holdall.format.pickle_opcodes import walk_opcodes
 from holdall.format.torch.layout import PICKLES
-from holdall.format.torch.opcodes import walk_opcodes
 from holdall.format.zip.outline import open_deflated
 
 if TYPE_CHECKING:

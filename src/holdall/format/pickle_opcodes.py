@@ -49,14 +49,16 @@ _COUNTERS = {pickletools.TAKEN_FROM_ARGUMENT1: 1, pickletools.TAKEN_FROM_ARGUMEN
              pickletools.TAKEN_FROM_ARGUMENT4U: 4, pickletools.TAKEN_FROM_ARGUMENT8U: 8}  # fmt: skip
 
 
-def walk_opcodes(source: Source, start: int, stop: int, since: int = 0, pickles: int = 1) -> Iterator[Item]:
+def walk_opcodes(source: Source, start: int, stop: int, since: int = 0, pickles: int | None = 1) -> Iterator[Item]:
     """List the opcodes of the ``pickles`` that follow each other from ``start`` on, the last of which ends at ``stop``.
+
+    None are as many as there are, of which the last may go on behind ``stop``.
 
     Opcodes that end at or before byte ``since`` are left out. A walk ends with FormatError at what is no opcode.
     """
     ahead, known = ReadAhead(source, stop), _list_opcodes()
     at, depth, ended = start, 0, 0
-    while ended < pickles:
+    while ended < pickles if pickles is not None else at < stop:
         if since - at > _SKIP:
             at, depth = _skip(ahead.read(at, min(since - at, _LINE)), at, depth)
         head = ahead.read(at, 1) if at < stop else b""
