@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -97,6 +98,30 @@ def test_a_side_file_without_an_end_is_refused(place, model, tmp_path):
     words = [word.format(model=model, out=tmp_path / "out", side=tmp_path / "side") for word in HELD[place]]
     done = CliRunner().invoke(main, [*words, "--limit", "metadata_bytes=8M"])
     assert done.exit_code == 3 and "has more than 8000000 bytes" in done.output
+
+
+def test_a_chunk_of_aero_is_copied_and_never_held(model, tmp_path):
+    """Its file is no document, so that ``metadata_bytes`` is not for it."""
+    size = 48 << 20
+    with (tmp_path / "side.bin").open("wb") as side:
+        side.write(b"begin")
+        side.truncate(size)
+    out = tmp_path / "o.aero"
+    words = ["convert", str(model), str(out), "-o", f"chunk=XTRA:one@{tmp_path / 'side.bin'}", "--no-fsync"]
+    tracemalloc.start()
+    done = CliRunner().invoke(main, [*words, "--limit", "metadata_bytes=2000"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert done.exit_code == 0, done.output
+    assert peak < size // 2
+    assert out.read_bytes().count(b"begin" + bytes(1000)) == 1 and out.stat().st_size > size
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no device without an end")  # noqa: PTH110
+def test_a_chunk_of_aero_has_an_end(model, tmp_path):
+    done = CliRunner().invoke(main, ["convert", str(model), str(tmp_path / "o.aero"), "-o", "chunk=XTRA:one@/dev/zero"])
+    assert done.exit_code == 2 and "is not a regular file" in done.output
+    assert not (tmp_path / "o.aero").exists()
 
 
 def test_a_document_of_too_many_values_and_levels_is_refused(model, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -37,9 +38,17 @@ COMMANDS = (
     ("diff", "{path}", "{path}"),
     ("diff", "{path}", "{out}/c.npz"),
     ("diff", "{path}", "{path}", "--trace"),
+    ("view", "{path}", "--export", "{out}/v.html", "--tensor", NAME),
+    ("convert", "{path}", "{out}/carrier.safetensors", "--carry"),
+    ("restore", "{out}/carrier.safetensors", "{out}/original"),
     ("edit", "{path}", "--rename", f"{NAME}=other"),
 )
-ALLOWED = ("is a folder; explain one of its files", "is not edited in its place", "0 tensors, 1 of metadata")
+ALLOWED = (
+    "is a folder; explain one of its files",
+    "is not edited in its place",
+    "0 tensors, 1 of metadata",
+    "it writes a copy, which is the original",  # of one format into the same, so that there is no carrier
+)
 
 
 @pytest.fixture
@@ -59,6 +68,18 @@ def test_commands_map_no_file(path, tmp_path, unmapped):
         done = CliRunner().invoke(main, [word.format(path=path, out=tmp_path / "out") for word in words])
         assert "was mapped" not in done.output, words
         assert done.exit_code == 0 or any(text in done.output for text in ALLOWED), (words, done.output)
+
+
+def test_repair_maps_no_file(tmp_path, unmapped):
+    good, bad = tmp_path / "good.aero", tmp_path / "bad.aero"
+    holdall.save(good, {NAME: np.arange(1 << 16, dtype=np.float32)}, page_hash=4096)
+    data = bytearray(good.read_bytes())
+    with holdall.open(good, mmap=False) as model:
+        data[model[NAME].offset + 5000] ^= 255
+    bad.write_bytes(data)
+    done = CliRunner().invoke(main, ["repair", str(bad), "--from", str(good)])
+    assert done.exit_code == 0, done.output
+    assert bad.read_bytes() == good.read_bytes()
 
 
 @pytest.mark.parametrize("command", ["embed", "calibrate"])
