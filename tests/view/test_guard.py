@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
+import re
 import socket
 from urllib.parse import urlsplit
 
@@ -114,3 +116,67 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(server):
 
     with pytest.raises(OSError, match=f"port {server.port}"):
         ViewServer(server.window, server.port)
+
+
+MADE_UP = [5, 2, -1, True, 0.5, None, "1", "../../etc/passwd", {}, [], [0], [5, 0], [0, 99], [-1, 0], [0, -1],
+           ["../../etc/passwd", 0], [0, "../../etc/passwd"], [0, 0, 0], [1 << 70, 0], 1 << 70]  # fmt: skip
+# What pages send along with numbers of models, tensors and files, by the end of a name.
+PLAUSIBLE = {"-of": 0, "-row": [0, 0], "-drawn": [0, 0], "-region": [0, 2, 0, 3], "-events": [[1, "next", None]],
+             "-seen": 0, "-at": 0, "-place": "", "-by": "max", "-filled": 0, "-known": 0,
+             "n_clicks": 1, "n_intervals": 1, "getRowsRequest": {"startRow": 0, "endRow": 5},
+             "asset": {"type": "asset", "at": 0}, "selectedRows": [{"row": 0, "number": 0, "id": "0"}]}  # fmt: skip
+NUMBERS = re.compile(r"-(of|row|at|region|start)\.data$|tensor-drawn\.data$|\"asset\".*\.id$")
+
+
+def fill_in(item, changed, value):
+    """One argument of a callback as the browser sends it; that of the name ``changed`` has another value."""
+    name = f"{item['id']}.{item['property']}"
+    pair = dict(item)
+    if item["id"].startswith("{"):
+        pair["id"] = {"type": json.loads(item["id"])["type"], "at": 0}
+    ends = (item["id"], item["property"], name)
+    plausible = next((good for end, good in PLAUSIBLE.items() if any(end in part for part in ends)), None)
+    if item["id"] in ("bytes-of", "tensor-row"):
+        plausible = [0, 0]
+    if name == changed:
+        plausible = {"type": "asset", "at": value} if '"asset"' in name else value
+    return pair | {"value": plausible}
+
+
+def call(server, cookie, callback, changed="", value=None):
+    """The status of the answer to a callback."""
+    outputs = []
+    for part in callback["output"].strip(".").split("..."):
+        id, _, name = part.rpartition(".")
+        outputs.append({"id": {"type": "asset-text", "at": 0} if id.startswith("{") else id, "property": name})
+    inputs, state = ([fill_in(item, changed, value) for item in callback[kind]] for kind in ("inputs", "state"))
+    several = callback["output"].startswith("..")
+    body = {"output": callback["output"], "outputs": outputs if several else outputs[0],
+            "inputs": inputs, "state": state,
+            "changedPropIds": [f"{callback['inputs'][0]['id']}.{callback['inputs'][0]['property']}"]}  # fmt: skip
+    headers = {"Cookie": cookie, "Content_Type": "application/json"}
+    return ask(server, "/_dash-update-component", "POST", json.dumps(body), **headers).status
+
+
+def test_numbers_that_no_page_has_sent_are_refused(serve, tmp_path, capfd):
+    """A model, a tensor, a file, a byte or a row of a table is an index in its bounds; nothing else is looked up."""
+    holdall.save(tmp_path / "a.oinf", {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    model = holdall.Model([holdall.Tensor.of("w", np.ones(4, np.float32))], assets={"merges.txt": b"a b\n"})
+    holdall.save(tmp_path / "b.mcf", model)
+    server = serve(tmp_path / "b.mcf", tmp_path / "a.oinf")
+    server.window.comparison.task.keep()
+    server.window.comparison.task.wait()
+    cookie = cookie_of(server).split(";")[0]
+    refused = 0
+    for callback in json.loads(ask(server, "/_dash-dependencies", Cookie=cookie).body):
+        if callback["clientside_function"] is not None:
+            continue
+        names = [f"{item['id']}.{item['property']}" for item in (*callback["inputs"], *callback["state"])]
+        assert call(server, cookie, callback) in (200, 204), callback["output"]
+        for name in filter(NUMBERS.search, names):
+            for value in MADE_UP:
+                status = call(server, cookie, callback, name, value)
+                assert status in (200, 204, 400), (callback["output"], name, value)
+                refused += status == 400
+    assert refused > 150
+    assert capfd.readouterr().err == ""

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from holdall.viewer.comparison import Comparison
 from holdall.viewer.subject import Subject
 
-__all__ = ["Window"]
+__all__ = ["ANY", "Window", "check_indices"]
+
+ANY = 1 << 53  # a count that no page reaches, for what is checked further on
+
+
+def check_indices(sent: Any, *counts: int) -> list[int]:
+    """The indices that a page sent, one of each count. A request with others was made up: it is answered with 400.
+
+    >>> check_indices([1, 0], 2, 1)
+    [1, 0]
+    """
+    given: list[int] = sent if isinstance(sent, list) else [sent]
+    if len(given) == len(counts) and all(
+        type(index) is int and 0 <= index < count for index, count in zip(given, counts, strict=True)
+    ):
+        return given
+    from werkzeug.exceptions import BadRequest
+
+    raise BadRequest("there is nothing of this number")
 
 
 class Window:
@@ -23,6 +42,22 @@ class Window:
         """The model that an address names by ``of``; the first if it names none."""
         number = 1 if query.get("of") == "1" and len(self.subjects) == 2 else 0
         return number, self.subjects[number]
+
+    def subject(self, number: object) -> Subject:
+        """The model of the number that a page sent."""
+        return self.subjects[check_indices(number, len(self.subjects))[0]]
+
+    def tensor(self, at: object) -> tuple[Subject, int]:
+        """The model and the row of a tensor, whose numbers a page sent."""
+        number, row = check_indices(at, len(self.subjects), ANY)
+        subject = self.subjects[number]
+        return subject, check_indices(row, len(subject.model.tensors))[0]
+
+    def file(self, of: object) -> tuple[Subject, int]:
+        """The model and the number of one of its files, as a page sent them."""
+        number, file = check_indices(of, len(self.subjects), ANY)
+        subject = self.subjects[number]
+        return subject, check_indices(file, len(subject.files))[0]
 
     def href(self, path: str, **query: object) -> str:
         """The address of a page.

@@ -21,6 +21,7 @@ from holdall.viewer.bytes_map import (
 )
 from holdall.viewer.events import list_new, name_event, watch_page, watch_plot
 from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_table
+from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,8 +162,9 @@ def register(app: Dash, window: Window) -> None:
     )
     def go(events: list[Event] | None, seen: int, kept: int, of: list[int]) -> tuple[Any, int]:
         happened, last = list_new(events, seen)
-        size = window.subjects[of[0]].files[of[1]].size
-        at = kept
+        subject, file = window.file(of)
+        size = subject.files[file].size
+        (at,) = check_indices(kept, size)
         for name, detail in happened:
             at = min(max(0, _apply(at, name, detail, size)), size - 1)
         return (at if at != kept else no_update), last
@@ -175,7 +177,8 @@ def register(app: Dash, window: Window) -> None:
     )
     def change_file(file: int, of: list[int]) -> Any:
         # Dash calls it when the page comes too, since the address was there before.
-        return window.href("/bytes", file=file, of=of[0]) if file != of[1] else no_update
+        _, shown = window.file(of)
+        return window.href("/bytes", file=file, of=of[0]) if file != shown else no_update
 
     @app.callback(
         Output("bytes-grid", "rowData"),
@@ -188,19 +191,19 @@ def register(app: Dash, window: Window) -> None:
         State("bytes-of", "data"),
     )
     def show(at: int, before: int | None, of: list[int]) -> tuple[Any, ...]:
-        number, file = of
-        subject = window.subjects[number]
+        subject, file = window.file(of)
+        check_indices([at, at if before is None else before], *[subject.files[file].size] * 2)
         try:
             start = choose_start(at, before)
             rows = read_page(subject, file, start).list_rows(at)
-            return rows, draw_strip(subject, file, at), _explain(window, number, file, at), "", start
+            return rows, draw_strip(subject, file, at), _explain(window, of[0], file, at), "", start
         except (HoldallError, OSError) as error:
             return [], no_update, "", html.P(brief(str(error)), className="bad"), no_update
 
 
 def _explain(window: Window, number: int, file: int, at: int) -> list[Any]:
     """What the byte is, with the way to its tensor, the fields around it, and the findings that point at it."""
-    subject = window.subjects[number]
+    subject = window.subject(number)
     meaning = find_meaning(subject, file, at)
     source = subject.files[file]
     parts: list[Any] = [

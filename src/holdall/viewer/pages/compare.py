@@ -17,6 +17,7 @@ from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progr
 from holdall.viewer.plots import draw_heat, draw_histograms, draw_layers
 from holdall.viewer.pooling import Pooling
 from holdall.viewer.treemap import draw_treemap
+from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +88,7 @@ def _row(number: int, item: TensorDifference) -> dict[str, Any]:
     error = relative_error(item)
     return {
         "id": str(number),
+        "number": number,
         "name": shorten(item.name, 300),
         "verdict": item.verdict,
         "error": None if error != error else float(f"{error:.4g}"),
@@ -209,7 +211,8 @@ def register(app: Dash, window: Window) -> None:
     def show_pair(rows: list[dict[str, Any]] | None) -> Any:
         if not rows or window.comparison is None:
             return no_update
-        item = window.comparison.list_pairs()[int(rows[0]["id"])]
+        pairs = window.comparison.list_pairs()
+        item = pairs[check_indices(rows[0].get("number"), len(pairs))[0]]
         try:
             return _show_pair(window, item.name)
         except (HoldallError, OSError) as error:

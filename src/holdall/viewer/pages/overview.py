@@ -14,6 +14,7 @@ from holdall.viewer.names import split_place
 from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progress, show_table
 from holdall.viewer.statistics import COLUMNS
 from holdall.viewer.treemap import BY_TYPE, assign_types, draw_treemap
+from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,7 +161,7 @@ def _show_findings(subject: Subject) -> Any:
 
 
 def _list_findings(window: Window, number: int) -> Any:
-    subject = window.subjects[number]
+    subject = window.subject(number)
     findings, counts = subject.report.findings, subject.report.counts
     verified = subject.verification.state == "done"
     progress = show_progress(subject.verification, "verifying") if not verified else ""
@@ -239,8 +240,9 @@ def _show_assets(subject: Subject) -> Any:
     return card("Assets", show_table(("name", "size", "", ""), rows, ("size",)), html.P(more, className="hint"))
 
 
-def _read_asset(subject: Subject, at: int) -> Any:
-    name = list(subject.model.assets)[at]
+def _read_asset(subject: Subject, at: object) -> Any:
+    names = list(subject.model.assets)
+    name = names[check_indices(at, len(names))[0]]
     try:
         payload = subject.model.assets.payload(name)
         head = bytes(payload.slice(0, min(_HEAD, payload.size)))
@@ -314,7 +316,7 @@ def _register_map(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def count_known(_: int | None, by: str, known: int, drawn: int, number: int) -> Any:
-        now = known if by == BY_TYPE else _count_known(window, window.subjects[number], by)
+        now = known if by == BY_TYPE else _count_known(window, window.subject(number), by)
         # A picture is awaited before the next is asked for: that one would make Dash drop it.
         return now if now != known and drawn == known else no_update
 
@@ -329,7 +331,7 @@ def _register_map(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def draw(place: str, by: str, known: int, number: int) -> tuple[Any, Any, int]:
-        subject = window.subjects[number]
+        subject = window.subject(number)
         figure = draw_treemap(subject.model, place, _choose_column(window, subject, by), subject.title)
         return figure, _draw_key(subject, by, figure["layout"]), known
 
@@ -340,7 +342,7 @@ def _register_map(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def draw_steps(place: str, number: int) -> Any:
-        return _draw_steps(window.subjects[number], place)
+        return _draw_steps(window.subject(number), place)
 
 
 def _register_findings(app: Dash, window: Window) -> None:
@@ -348,7 +350,7 @@ def _register_findings(app: Dash, window: Window) -> None:
 
     @app.callback(Output("findings", "children"), Input("overview-beat", "n_intervals"), State("overview-of", "data"))
     def show_findings(_: int | None, number: int) -> Any:
-        task = window.subjects[number].verification
+        task = window.subject(number).verification
         if task.state in ("running", "stopped"):
             task.keep()
         return _list_findings(window, number)
@@ -358,7 +360,7 @@ def _register_findings(app: Dash, window: Window) -> None:
     )
     def verify(clicks: int | None, number: int) -> bool:
         if clicks:
-            window.subjects[number].verification.keep()
+            window.subject(number).verification.keep()
         return bool(clicks)
 
 
@@ -372,7 +374,7 @@ def _register_contents(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def search(wanted: str | None, number: int) -> Any:
-        return _list_metadata(window.subjects[number], wanted or "")
+        return _list_metadata(window.subject(number), wanted or "")
 
     @app.callback(
         Output({"type": "asset-text", "at": MATCH}, "children"),
@@ -382,4 +384,4 @@ def _register_contents(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def show_asset(clicks: int | None, id: dict[str, Any], number: int) -> Any:
-        return _read_asset(window.subjects[number], id["at"]) if (clicks or 0) % 2 else ""
+        return _read_asset(window.subject(number), id["at"]) if (clicks or 0) % 2 else ""

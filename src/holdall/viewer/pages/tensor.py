@@ -15,6 +15,7 @@ from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_table
 from holdall.viewer.plots import draw_bars, draw_heat, draw_histograms, draw_profile
 from holdall.viewer.quantized import read_quantized
 from holdall.viewer.rows import format_number
+from holdall.viewer.window import ANY, check_indices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -262,12 +263,18 @@ def _register_moves(app: Dash, window: Window) -> None:
     )
     def zoom(events: list[Event] | None, seen: int, kept: list[int], at: list[int]) -> tuple[Any, int]:
         happened, last = list_new(events, seen)
-        region = Region(*kept)
+        region = _read_region(kept)
         if happened:
-            matrix = window.subjects[at[0]].pool(at[1]).matrix
+            subject, row = window.tensor(at)
+            matrix = subject.pool(row).matrix
             for name, detail in happened:
                 region = matrix.clip(_apply(region, name, detail, matrix) or region)
-        return (list(region) if region != Region(*kept) else no_update), last
+        return (list(region) if list(region) != kept else no_update), last
+
+
+def _read_region(sent: object) -> Region:
+    """The rows and columns that a page sent."""
+    return Region(*check_indices(sent, ANY, ANY, ANY, ANY))
 
 
 def _apply(region: Region, event: str, detail: Any, matrix: Matrix) -> Region | None:
@@ -299,17 +306,18 @@ def _register_pictures(app: Dash, window: Window) -> None:
         State("tensor-drawn", "data"),
     )
     def draw(kept: list[int], by: str, at: list[int], drawn: list[int] | None) -> tuple[Any, ...]:
-        subject = window.subjects[at[0]]
+        subject, row = window.tensor(at)
+        region = _read_region(kept)
         try:
-            pooling = subject.pool(at[1])
-            pooled = pooling.look(Region(*kept), _HEIGHT, _WIDTH)
+            pooling = subject.pool(row)
+            pooled = pooling.look(pooling.matrix.clip(region), _HEIGHT, _WIDTH)
             figure = draw_heat(pooling.matrix, pooled, by)
         except (HoldallError, OSError) as error:
             blank: dict[str, Any] = {"data": [], "layout": {}}
             problem = html.Span(brief(str(error)), className="bad")
             return blank, blank, blank, problem, "", no_update, no_update, at
         shown = pooled.region
-        code = _write_code(subject, at[1], pooling.matrix.write_line(shown))
+        code = _write_code(subject, row, pooling.matrix.write_line(shown))
         texts = [f"{shown.top}:{shown.bottom}", f"{shown.left}:{shown.right}"]
         profiles = draw_profile(pooled, 0), draw_profile(pooled, 1)
         return figure, *profiles, _describe_cells(pooled), code, *texts, no_update if drawn else at
@@ -325,8 +333,8 @@ def _register_values(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def measure(at: list[int]) -> tuple[Any, Any]:
-        subject = window.subjects[at[0]]
-        return _measure(subject, subject.model.tensors[at[1]])
+        subject, row = window.tensor(at)
+        return _measure(subject, subject.model.tensors[row])
 
     @app.callback(
         Output("tensor-largest", "children"),
@@ -335,10 +343,10 @@ def _register_values(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def list_more(at: list[int]) -> tuple[Any, Any]:
-        subject = window.subjects[at[0]]
-        tensor = subject.model.tensors[at[1]]
+        subject, row = window.tensor(at)
+        tensor = subject.model.tensors[row]
         try:
-            return _list_largest(subject, at[1], tensor), _show_quantized(tensor)
+            return _list_largest(subject, row, tensor), _show_quantized(tensor)
         except (HoldallError, OSError) as error:
             return empty("The values cannot be read.", brief(str(error))), ""
 

@@ -132,7 +132,7 @@ def register(app: Dash, window: Window) -> None:
     def send_rows(request: dict[str, Any] | None, wanted: str | None, number: int) -> tuple[Any, Any]:
         if request is None:
             return no_update, no_update
-        subject = window.subjects[number]
+        subject = window.subject(number)
         order = [(str(each["colId"]), each["sort"] == "desc") for each in request.get("sortModel") or ()]
         rows = subject.rows.select(wanted or "", order)
         chosen = rows[int(request["startRow"]) : int(request["endRow"])].tolist()
@@ -148,7 +148,7 @@ def register(app: Dash, window: Window) -> None:
         State("tensors-of", "data"),
     )
     def fill(beats: int | None, before: int, number: int) -> tuple[Any, Any]:
-        subject = window.subjects[number]
+        subject = window.subject(number)
         statistics = subject.statistics
         if not subject.is_remote or statistics.task.state in ("running", "stopped"):
             statistics.task.keep()
@@ -163,7 +163,7 @@ def register(app: Dash, window: Window) -> None:
     )
     def start(clicks: int | None, number: int) -> bool:
         if clicks:
-            window.subjects[number].statistics.task.keep()
+            window.subject(number).statistics.task.keep()
         return bool(clicks)
 
     @app.callback(

@@ -95,14 +95,14 @@ def register(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def send_rows(request: dict[str, Any] | None, wanted: str | None, number: int) -> tuple[Any, Any]:
-        subject = window.subjects[number]
+        subject = window.subject(number)
         tokens = _find_tokens(subject)
         ids: Any = range(len(tokens))
         if wanted:
             folded = wanted.casefold()
             ids = [id for id, token in enumerate(tokens) if folded in token.casefold() or wanted == str(id)]
         chosen = ids[int((request or {}).get("startRow", 0)) : int((request or {}).get("endRow", 0))]
-        special = {id: name for name, id in subject.model.vocab.special.items()}
+        special = {id: name for name, id in subject.model.vocab.special.items()} if tokens else {}
         rows = [_describe(subject, id, tokens[id], special) for id in chosen]
         count = plural(len(tokens), "token") if not wanted else f"{len(ids):,} of {plural(len(tokens), 'token')}"
         return {"rowData": rows, "rowCount": len(ids)}, count
