@@ -167,3 +167,30 @@ def test_a_file_that_changes_on_disk_is_noticed(browser, look, pair):
     browser.find_text("a.safetensors", "h1")
     holdall.save(a, first | {"more": np.ones(2, np.float32)})
     browser.find_text("has changed on disk since it was opened", ".notice")
+
+
+def test_what_the_table_leaves_out_is_counted(browser, look, pair, monkeypatch):
+    from holdall.viewer.comparison import Comparison
+    from holdall.viewer.pages import compare
+
+    a, b, first, second = pair
+    with holdall.open(a) as one, holdall.open(b) as other:
+        comparison = Comparison(one, other)
+        comparison.task.start()
+        comparison.task.wait()
+        pairs = comparison.list_pairs()
+    error = measure_error(["h.2.w"], first, second)
+    rests = {
+        1: "… and 4 more: 2 with unknown or smaller errors, 2 equal in both",
+        2: f"… and 3 more: 1 with no error above {error:.3g}, 2 equal in both",
+        3: "… and 2 more, which are equal in both",
+        5: "",
+    }
+    for listed, text in rests.items():
+        monkeypatch.setattr(compare, "_LISTED", listed)
+        assert compare._count_rest(pairs) == text
+    monkeypatch.setattr(compare, "_LISTED", 2)
+    look(a, b, page="compare")
+    browser.find_text(rests[2], "#compare-more")
+    shown = [each.text for each in browser.find_all("#compare-grid .ag-row [col-id='name']")]
+    assert shown == ["only", "h.2.w"]

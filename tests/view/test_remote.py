@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import numpy as np
 import pytest
@@ -44,3 +45,31 @@ def test_a_model_at_a_url_is_shown_and_says_what_was_fetched(browser, look, remo
     assert float(cell(browser, "large", "max")) == pytest.approx(values.max(), rel=5e-3)
     assert not browser.find("#tensors-start").is_displayed()
     browser.wait(lambda: float(browser.find("#status").text.split()[0]) >= 36)
+
+
+@pytest.fixture
+def both(remote, tmp_path):
+    """The addresses of two models behind a server that counts; the second has another small tensor."""
+    server, values = remote
+    holdall.save(tmp_path / "other.safetensors", {"large": values, "small": np.ones(12, np.float32)})
+    server.files["/other.safetensors"] = (tmp_path / "other.safetensors").read_bytes()
+    return server, [f"{server.url}/{name}.safetensors" for name in ("model", "other")], values
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_two_models_are_fetched_when_a_user_asks_for_the_comparison(browser, look, both, tmp_path, local):
+    server, (first, second), values = both
+    base = look(tmp_path / "model.safetensors" if local else first, second, page="compare")
+    browser.find_text("those of remote files fetched", "#compare-progress")
+    time.sleep(2)  # pages ask every 0.7 seconds, and nothing may come of it
+    browser.open(base)
+    browser.choose("#treemap-by", "difference")
+    browser.find_text("begins with the button of the page", "#treemap-key")
+    time.sleep(2)
+    assert server.log.sent < 2 << 20 < values.nbytes
+    browser.click("#treemap-key a")
+    browser.click("#compare-start")
+    browser.find_text("1 tensor equal, 1 different or without a partner", "#compare-progress")
+    assert server.log.sent >= values.nbytes * (1 if local else 2)
+    assert not browser.find("#compare-start").is_displayed()
+    browser.find_text("small", "#compare-grid")

@@ -26,10 +26,10 @@ _NAME = 300  # letters of a name that are looked at
 class Comparison:
     """What differs between two models: unknown until the work has ended."""
 
-    def __init__(self, a: Model, b: Model) -> None:
+    def __init__(self, a: Model, b: Model, waits: bool = False) -> None:
         self._a, self._b = a, b
         self.found: Difference | None = None
-        self.task = Task(self._compare)
+        self.task = Task(self._compare, waits)
 
     def _compare(self, progress: Progress) -> None:
         self.found = diff(self._a, self._b, progress=progress)

@@ -33,13 +33,13 @@ COLUMNS = {
 class Statistics:
     """A column of float64 for each of :data:`COLUMNS`; NaN where a value is unknown or does not exist."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, waits: bool = False) -> None:
         self._model = model
         count = len(model.tensors)
         self.columns: dict[str, NDArray[np.float64]] = {name: np.full(count, np.nan) for name in COLUMNS}
         self.failures: dict[int, str] = {}  # by row
         self.filled = 0  # rows from the first on
-        self.task = Task(self._fill)
+        self.task = Task(self._fill, waits)
 
     def describe(self, row: int) -> dict[str, float | None]:
         """The statistics of one tensor; None for what is unknown."""

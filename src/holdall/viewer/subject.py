@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Subject"]
 
+_VERIFIED = 4 << 30  # bytes of a local file that is verified without being asked
 _KEPT = 3  # tensors whose heat maps are kept: 12 MB each
 
 
@@ -42,8 +43,8 @@ class Subject:
         self.name = name or _name_model(self.model)
         self.report = seen.report if seen is not None else Report(self.name, self.model.format, "structure")
         self.cut = ""  # what is missing of a truncated file
-        self.statistics = Statistics(self.model)
-        self.verification = Task(self._verify)
+        self.statistics = Statistics(self.model, waits=self.is_remote)
+        self.verification = Task(self._verify, waits=seen is None or self.is_remote or self.size > _VERIFIED)
         self._pooled: dict[int, Pooling] = {}
         self._lock = make_lock()
 

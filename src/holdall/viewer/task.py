@@ -24,13 +24,16 @@ class _Stopped(Exception):
 class Task:
     """Work on a thread of its own. Pages keep it going by :meth:`keep`; without them it stops, and can go on later.
 
+    Work that ``waits`` begins when a user asks for it by :meth:`start`: it would fetch what no page shows.
+
     >>> task = Task(lambda progress: progress(1, 1))
     >>> task.keep(); task.wait(); task.state, task.done
     ('done', 1)
     """
 
-    def __init__(self, work: Callable[[Progress], None]) -> None:
+    def __init__(self, work: Callable[[Progress], None], waits: bool = False) -> None:
         self._work = work
+        self.waits = waits
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._asked = 0.0
@@ -40,8 +43,18 @@ class Task:
         self.done = 0
         self.total: int | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a user has yet to ask for it."""
+        return self.waits and self.state == "idle"
+
     def keep(self) -> None:
-        """Start the work, or go on with it, and let it run while a page asks. What is done stays done."""
+        """Go on with the work, and let it run while a page asks. What is done stays done."""
+        if not self.is_waiting:
+            self.start()
+
+    def start(self) -> None:
+        """Begin the work or go on with it, as a user asks."""
         with self._lock:
             self._asked = monotonic()
             if self._ended or self.state in ("running", "done", "failed"):

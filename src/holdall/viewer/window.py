@@ -36,7 +36,10 @@ class Window:
     def __init__(self, subjects: list[Subject]) -> None:
         self.subjects = subjects
         self.prefix = "/"  # of all addresses
-        self.comparison = Comparison(subjects[0].model, subjects[1].model) if len(subjects) == 2 else None
+        self.comparison: Comparison | None = None
+        if len(subjects) == 2:
+            remote = any(subject.is_remote for subject in subjects)
+            self.comparison = Comparison(subjects[0].model, subjects[1].model, waits=remote)
 
     def choose(self, query: Mapping[str, str]) -> tuple[int, Subject]:
         """The model that an address names by ``of``; the first if it names none."""

@@ -20,7 +20,7 @@ from holdall.viewer.treemap import draw_treemap
 from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdall.operations.diff import TensorDifference
     from holdall.viewer.window import Window
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TITLE", "is_there", "lay_out", "register"]
 
 TITLE = "Compare"
-_LISTED = 20_000  # tensors of the table
+_LISTED = 20_000  # tensors of the table: those with the largest errors
 _LAYERS = 1000  # of the plot
 _HEIGHT, _WIDTH = 110, 160  # cells of a heat map
 
@@ -67,14 +67,17 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
         getRowId="params.data.id",
         style={"height": "300px"},
     )  # fmt: skip
+    waits = window.comparison is not None and window.comparison.task.is_waiting
+    start = html.Button("Fetch and compare", id="compare-start", className="button", hidden=not waits)
     return html.Div(
         [
             dcc.Store(id="compare-done", data=False),
             dcc.Interval(id="compare-beat", interval=700),
             html.Div(sides, className="columns"),
-            html.Div(id="compare-progress"),
+            html.Div([html.Div(id="compare-progress"), start], className="line"),
             card("Error by layer", draw_graph("compare-plot", 220, label="Error of each layer in file order")),
-            card("Tensors", grid, html.P("A click, or Space on a row, shows both tensors below.", className="hint")),
+            card("Tensors", grid, html.P(id="compare-more", className="hint"),
+                 html.P("A click, or Space on a row, shows both tensors below.", className="hint")),
             html.Div(id="compare-pair"),
             card("Where they differ", draw_graph("compare-map", 320, label="Tensors by size, coloured by difference"),
                  html.Div(id="compare-key", className="key")),
@@ -101,6 +104,19 @@ def _row(number: int, item: TensorDifference) -> dict[str, Any]:
 def _describe_wild(item: TensorDifference) -> str:
     wild = 0 if item.distance is None else item.distance.wild
     return f"{plural(wild, 'value')} NaN or infinite on one side" if wild else ""
+
+
+def _count_rest(pairs: Sequence[TensorDifference]) -> str:
+    """What the table leaves out, and what that has in common: the largest errors come first."""
+    rest = pairs[_LISTED:]
+    if not rest:
+        return ""
+    equal = sum(item.verdict == "equal" for item in rest)
+    if equal == len(rest):
+        return f"… and {equal:,} more, which are equal in both"
+    least = relative_error(pairs[_LISTED - 1])
+    known = f"no error above {least:.3g}" if least == least else "unknown or smaller errors"
+    return f"… and {len(rest):,} more: {len(rest) - equal:,} with {known}, {equal:,} equal in both"
 
 
 def _draw_errors(window: Window) -> dict[str, Any]:
@@ -178,7 +194,8 @@ def register(app: Dash, window: Window) -> None:
         if comparison is None:
             return "", no_update
         comparison.task.keep()
-        shown = show_progress(comparison.task, "comparing")
+        waiting = "To compare, all bytes of both models are read, and those of remote files fetched."
+        shown = show_progress(comparison.task, "comparing", waiting if comparison.task.is_waiting else "")
         if comparison.found is not None:
             equal, differ = comparison.found.equal, len(comparison.found.tensors)
             shown = html.P(
@@ -188,6 +205,7 @@ def register(app: Dash, window: Window) -> None:
 
     @app.callback(
         Output("compare-grid", "rowData"),
+        Output("compare-more", "children"),
         Output("compare-plot", "figure"),
         Output("compare-map", "figure"),
         Output("compare-key", "children"),
@@ -198,14 +216,20 @@ def register(app: Dash, window: Window) -> None:
     )
     def show(done: bool) -> tuple[Any, ...]:
         if not done or window.comparison is None:
-            return (no_update,) * 6
-        pairs = window.comparison.list_pairs()[:_LISTED]
+            return (no_update,) * 7
+        pairs = window.comparison.list_pairs()
         figure = draw_treemap(window.subjects[0].model, "", window.comparison.errors(), window.subjects[0].title)
         meta = figure["layout"]["meta"]
         key = [html.Span(f"{meta['low']:.4g}"), html.I(className="scale"), html.Span(f"{meta['high']:.4g}"),
                html.Span("relative error", className="hint")]  # fmt: skip
-        rows = [_row(number, item) for number, item in enumerate(pairs)]
-        return rows, _draw_errors(window), figure, key, _list_rest(window), True
+        rows = [_row(number, item) for number, item in enumerate(pairs[:_LISTED])]
+        return rows, _count_rest(pairs), _draw_errors(window), figure, key, _list_rest(window), True
+
+    @app.callback(Output("compare-start", "hidden"), Input("compare-start", "n_clicks"), prevent_initial_call=True)
+    def start(clicks: int | None) -> bool:
+        if clicks and window.comparison is not None:
+            window.comparison.task.start()
+        return bool(clicks)
 
     @app.callback(Output("compare-pair", "children"), Input("compare-grid", "selectedRows"), prevent_initial_call=True)
     def show_pair(rows: list[dict[str, Any]] | None) -> Any:

@@ -29,7 +29,6 @@ TITLE = "Overview"
 _ENTRIES = 100  # of metadata at a time
 _VALUE = 110  # letters of a folded value
 _OPENED = 20_000  # letters of an unfolded one
-_VERIFIED = 4 << 30  # bytes of a local file that is verified without being asked
 _HEAD = 4000  # bytes of an asset that are shown
 
 
@@ -153,9 +152,8 @@ def _list_kinds(subject: Subject) -> Any:
 
 def _show_findings(subject: Subject) -> Any:
     task = subject.verification
-    if subject.seen is not None and not subject.is_remote and subject.size <= _VERIFIED:
-        task.keep()
-    hidden = subject.seen is None or task.state != "idle"
+    task.keep()
+    hidden = subject.seen is None or not task.is_waiting
     button = html.Button("Verify all bytes", id="verify", className="button", hidden=hidden)
     return card("Findings", html.Div(id="findings"), tools=[button])
 
@@ -258,9 +256,18 @@ def _count_known(window: Window, subject: Subject, by: str) -> int:
     if by == "difference" and window.comparison is not None:
         window.comparison.task.keep()
         return int(window.comparison.found is not None)
-    if not subject.is_remote:
-        subject.statistics.task.keep()
+    subject.statistics.task.keep()
     return subject.statistics.filled
+
+
+def _find_waiting(window: Window, subject: Subject, by: str) -> list[Any]:
+    """What is said instead of a scale while the work behind the colours waits for a user; else nothing."""
+    apart = window.comparison if by == "difference" else None
+    if by == BY_TYPE or not (apart or subject.statistics).task.is_waiting:
+        return []
+    title, path = ("Compare", "/compare") if apart else ("Tensors", "/tensors")
+    text = "unknown: this would fetch whole files, and begins with the button of the page "
+    return [html.Span(text, className="hint"), dcc.Link(title, href=window.href(path))]
 
 
 def _choose_column(window: Window, subject: Subject, by: str) -> Any:
@@ -333,7 +340,8 @@ def _register_map(app: Dash, window: Window) -> None:
     def draw(place: str, by: str, known: int, number: int) -> tuple[Any, Any, int]:
         subject = window.subject(number)
         figure = draw_treemap(subject.model, place, _choose_column(window, subject, by), subject.title)
-        return figure, _draw_key(subject, by, figure["layout"]), known
+        key = _find_waiting(window, subject, by) or _draw_key(subject, by, figure["layout"])
+        return figure, key, known
 
     @app.callback(
         Output("treemap-steps", "children"),
@@ -350,9 +358,7 @@ def _register_findings(app: Dash, window: Window) -> None:
 
     @app.callback(Output("findings", "children"), Input("overview-beat", "n_intervals"), State("overview-of", "data"))
     def show_findings(_: int | None, number: int) -> Any:
-        task = window.subject(number).verification
-        if task.state in ("running", "stopped"):
-            task.keep()
+        window.subject(number).verification.keep()
         return _list_findings(window, number)
 
     @app.callback(
@@ -360,7 +366,7 @@ def _register_findings(app: Dash, window: Window) -> None:
     )
     def verify(clicks: int | None, number: int) -> bool:
         if clicks:
-            window.subject(number).verification.keep()
+            window.subject(number).verification.start()
         return bool(clicks)
 
 

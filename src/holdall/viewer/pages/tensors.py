@@ -54,7 +54,7 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
         placeholder="filter by name, such as *.attn.*", className="wide-field",
     )  # fmt: skip
     button = html.Button("Read all tensors for statistics", id="tensors-start", className="button",
-                         hidden=not subject.is_remote or subject.statistics.task.state != "idle")  # fmt: skip
+                         hidden=not subject.statistics.task.is_waiting)  # fmt: skip
     grid = AgGrid(
         id="tensors",
         rowModelType="infinite",
@@ -150,8 +150,7 @@ def register(app: Dash, window: Window) -> None:
     def fill(beats: int | None, before: int, number: int) -> tuple[Any, Any]:
         subject = window.subject(number)
         statistics = subject.statistics
-        if not subject.is_remote or statistics.task.state in ("running", "stopped"):
-            statistics.task.keep()
+        statistics.task.keep()
         filled = statistics.filled
         return show_progress(statistics.task, "statistics"), no_update if filled == before else filled
 
@@ -163,7 +162,7 @@ def register(app: Dash, window: Window) -> None:
     )
     def start(clicks: int | None, number: int) -> bool:
         if clicks:
-            window.subject(number).statistics.task.keep()
+            window.subject(number).statistics.task.start()
         return bool(clicks)
 
     @app.callback(
