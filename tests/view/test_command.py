@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from urllib.request import urlopen
 
 import numpy as np
@@ -14,6 +17,8 @@ import pytest
 import holdall
 from tests.cli.conftest import command as command
 from tests.cli.conftest import terminal as terminal
+from tests.view.test_tensor import shown_region, wait_for_tensor
+from tests.view.test_tensors import names
 
 
 @pytest.fixture
@@ -88,3 +93,45 @@ def test_info_on_a_terminal_ends_with_the_viewer(terminal, command, model):
     assert code == 0
     assert shown.rstrip().splitlines()[-1].strip() == f"`holdall view {model}` shows it in the browser"
     assert b"holdall view" not in command("info", model).stdout
+
+
+def write_sparse(path, count, rows, columns):
+    """A safetensors file of f32 matrices whose payload takes no room on the disk, and reads as zeros."""
+    size = rows * columns * 4
+    entries = {
+        f"layers.{n}.w": {"dtype": "F32", "shape": [rows, columns], "data_offsets": [n * size, (n + 1) * size]}
+        for n in range(count)
+    }
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + count * size)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory as Linux states it")
+def test_forty_gigabytes_are_shown_in_little_memory(browser, command, tmp_path):
+    path = tmp_path / "large.safetensors"
+    write_sparse(path, 400, 2500, 10_000)
+    assert path.stat().st_size > 40 * 10**9
+    process = command("view", path, "--no-browser", run=False)
+    address = process.stdout.readline().decode().strip()
+    browser.open(address)
+    browser.find("#treemap g.slice")
+    browser.find_text("40.0 GB", ".facts")
+    browser.find_text("The structure was checked", "#findings")  # so much is verified when it is asked for
+    base = address.split("?")[0]
+    browser.open(base + "tensors")
+    browser.wait(lambda: "layers.0.w" in (names(browser) or ()))
+    browser.open(base + "tensor?row=399")
+    wait_for_tensor(browser)
+    browser.find_text("each cell stands for", "#tensor-scale")
+    browser.click("#tensor-in")
+    browser.wait(lambda: shown_region(browser)[0] == "625:1875")
+    browser.open(base + "bytes?at=39999999999")
+    browser.find_text("layers.399.w", "#bytes-meaning")
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    browser.open("about:blank")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1] == b""
+    assert int(re.search(r"VmHWM:\s+([0-9]+) kB", status)[1]) < 400 * 1024
