@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -14,6 +15,8 @@ import holdall
 from holdall.errors import ContentError
 from holdall.format import registry
 from holdall.testing.zoo import ZOO
+from tests.view.test_overview import open_tile
+from tests.view.test_tensor import cells, set_field, wait_for_tensor
 from tests.view.test_tensors import names
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
@@ -27,13 +30,15 @@ def walk(browser, base, model):
     browser.open(base)
     browser.find_text("Metadata", "#page")
     browser.find_text("Findings", "#page")
+    if len(model.tensors):
+        browser.find("#treemap g.slice")
     browser.open(base + "tensors")
     browser.find_text(model.tensors.names[0][:20].strip() if len(model.tensors) else "no tensors", "#page")
     for row in range(min(2, len(model.tensors))):
         browser.open(f"{base}tensor?row={row}")
         tensor = model.tensors[row]
         if tensor.has_data and tensor.count:
-            browser.wait(lambda: "each cell" in browser.text or "cannot be" in browser.text)
+            wait_for_tensor(browser)
         else:
             browser.find_text("no elements" if tensor.has_data else "without storing", "#page")
     browser.open(base + "bytes?at=3")
@@ -59,6 +64,15 @@ def look_at_export(browser, path, page):
 
 
 QUICK = ("oinf", "mcf", "torch", "hf")  # the others take longer than they show
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "größe"]
+# What a model has a vocabulary of, by the formats that hold one.
+LINES = {"assets": {"config.json": b'{"model_type": "bert"}\n', "vocab.txt": "\n".join([*TOKENS, ""]).encode()}}
+VOCABULARIES = {
+    "embd": LINES,
+    "hf": LINES,
+    "mcf": {"assets": {"vocab.json": json.dumps({token: id for id, token in enumerate(TOKENS)}).encode()}},
+    "gguf": {"metadata": {"tokenizer.ggml.tokens": TOKENS}},
+}
 
 
 @pytest.mark.parametrize(
@@ -66,15 +80,31 @@ QUICK = ("oinf", "mcf", "torch", "hf")  # the others take longer than they show
 )
 def test_the_pages_show_a_model_of_each_format(browser, look, tmp_path, format):
     random = np.random.default_rng(0)
-    tensors = {"a.w": random.normal(size=(4, 32)).astype(np.float32), "b.w": np.arange(8, dtype=np.float32)}
+    tensors = {f"h.{n}.w": random.normal(size=(40, 32)).astype(np.float32) for n in range(2)}
     path = tmp_path / f"model{(registry.find(format).suffixes or ('',))[0]}"
-    holdall.save(path, tensors, format=format)
+    content = holdall.Model([holdall.Tensor.of(*each) for each in tensors.items()], **VOCABULARIES.get(format, {}))
+    holdall.save(path, content, format=format)
     with holdall.open(path) as model:
         base = look(path)
-        browser.open(f"{base}tensor?row={list(model).index('a.w')}")
+        open_tile(browser, "h", "h")
+        row = list(model).index("h.1.w")
+        browser.open(f"{base}tensor?row={row}")
         browser.find_text("each cell is one element", "#tensor-scale")
+        set_field(browser, "#tensor-top", "30:40")
+        set_field(browser, "#tensor-left-edge", "5:15")
+        shown = browser.wait(lambda: cells(browser))
+        assert shown[0][0][0] == "30, 5" and shown[9][9][0] == "39, 14"
+        assert [[np.float32(text) for _, text in row] for row in shown] == model["h.1.w"][30:40, 5:15].tolist()
         browser.open(base + "bytes?at=3")
         browser.find_text("belongs to", "#bytes-meaning")
+        browser.click("#bytes-grid [row-id='00000000'] [col-id='b7']")
+        browser.find_text("0x7 (7)", "#bytes-meaning")
+        assert (model.vocab is not None) == (format in VOCABULARIES)
+    assert ("Vocabulary" in browser.find("#nav").text) == (format in VOCABULARIES)
+    if format in VOCABULARIES:
+        browser.open(base + "vocabulary")
+        browser.find_text("6 tokens", "#tokens-count")
+        browser.find_text("größe", "#tokens")
     look_at_export(browser, path, tmp_path / "page.html")
 
 
@@ -202,32 +232,48 @@ def realistic(tmp_path, monkeypatch):
         tensors[f"h.{layer}.mlp.c_proj.weight"] = random.normal(0, 0.05, (1024, 256)).astype(np.float16)
     path = Path("small-gpt.safetensors")
     holdall.save(path, tensors, metadata={"format": "pt", "license": "apache-2.0", "note": "a model for pictures"})
-    holdall.convert(path, "small-gpt.mcf", quantize="q4")
+    holdall.convert(path, "plain.mcf", quantize="q4")
+    with holdall.open("plain.mcf") as model:
+        content = holdall.Model(model.tensors, metadata=model.metadata, **VOCABULARIES["mcf"])
+        holdall.save("small-gpt.mcf", content)
     return path
 
 
 # What each page says when it is complete.
-SHOWN = {"overview": "Nothing is wrong", "tensors": "statistics: complete", "tensor": "The elements are stored as f32",
-         "bytes": "belongs to", "compare": "tensors equal"}  # fmt: skip
+SHOWN = {"overview": "Nothing is wrong. All", "tensors": "statistics: complete", "bytes": "belongs to",
+         "tensor": "The elements are stored as f32", "compare": "tensors equal", "vocabulary": "[MASK]"}  # fmt: skip
 
 
-@pytest.mark.skipif("HOLDALL_PICTURES" not in os.environ, reason="this is another environment: no pictures are made")
-def test_pictures_for_the_documentation(browser, look, realistic):
-    """HOLDALL_PICTURES=1 makes them anew; those in dark colours stay in the folder of the test."""
-    PICTURES.mkdir(exist_ok=True)
+def shoot_still(browser, path):
+    """Keep a picture of the page once it no longer changes, and give its bytes."""
+    before, shown = b"", browser.driver.get_screenshot_as_png()
+    for _ in range(40):
+        if shown == before:
+            break
+        time.sleep(0.25)
+        before, shown = shown, browser.driver.get_screenshot_as_png()
+    assert shown == before, f"{path.name} never comes to rest"
+    path.write_bytes(shown)
+    return shown
+
+
+def test_a_picture_of_each_page(browser, look, realistic):
+    """The pictures are for people to look at; HOLDALL_PICTURES=1 puts those in light colours into the documentation."""
+    light = PICTURES if os.environ.get("HOLDALL_PICTURES") == "1" else Path.cwd()
     base = look(realistic, realistic.with_suffix(".mcf"))
     with holdall.open(realistic) as model:
         row = list(model).index("h.3.mlp.c_fc.weight")
         offset = model["h.3.mlp.c_fc.weight"].offset
-    browser.find_text("Nothing is wrong. All", "#findings")
-    places = {"overview": "", "tensors": "tensors", "tensor": f"tensor?row={row}", "bytes": f"bytes?at={offset}"}
-    for name, page in (places | {"compare": "compare"}).items():
-        for dark in (False, True):
-            browser.darken(dark)
-            browser.open(base + page)
-            browser.find_text(SHOWN[name], "#page")
-            if name == "tensors":
-                browser.wait(lambda: names(browser))
-            time.sleep(1.5)
-            browser.shoot(Path(f"view-{name}-dark.png") if dark else PICTURES / f"view-{name}.png")
-    browser.darken(False)
+    pages = {"overview": "", "tensors": "tensors", "tensor": f"tensor?row={row}", "bytes": f"bytes?at={offset}",
+             "compare": "compare", "vocabulary": "vocabulary?of=1"}  # fmt: skip
+    try:
+        for name, page in pages.items():
+            found = set()
+            for dark in (False, True):
+                browser.darken(dark)
+                browser.open(base + page)
+                browser.find_text(SHOWN[name], "#page")
+                found.add(shoot_still(browser, Path(f"view-{name}-dark.png") if dark else light / f"view-{name}.png"))
+            assert len(found) == 2 and min(map(len, found)) > 10_000, name
+    finally:
+        browser.darken(False)
