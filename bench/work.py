@@ -9,7 +9,8 @@ one contender are not those of another:
         return lambda: {"same": checksum(load_file(path))}  # timed
 
 A dict that an action returns is kept; under the key ``same`` all contenders of a case must return the same, which is
-how a case shows that they did the same work.
+how a case shows that they did the same work. Under ``seconds`` and ``peak_mb`` an action says what it measured itself:
+the slowest of several steps, the memory of another process.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def _sample(action: Action) -> Sample:
     kept = action()
     seconds = time.perf_counter() - began
     minor, major = (now - then for now, then in zip(_faults(), before, strict=True))
-    return Sample(seconds, _peak_mb(), minor, major, kept if isinstance(kept, dict) else {})
+    found = kept if isinstance(kept, dict) else {}
+    return Sample(found.pop("seconds", seconds), found.pop("peak_mb", None) or _peak_mb(), minor, major, found)
 
 
 def _faults() -> tuple[int, int]:

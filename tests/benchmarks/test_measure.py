@@ -27,6 +27,10 @@ def writes(path, size):
     return lambda: Path(path).write_bytes(bytes(size))
 
 
+def states():
+    return lambda: {"seconds": 7.5, "peak_mb": 123456.0, "steps": 3}
+
+
 def fails():
     raise ValueError("no such thing")
 
@@ -41,6 +45,11 @@ def test_a_turn_has_seconds_memory_and_faults():
     small, large = run(work(touches, 1)), run(work(touches, 64))
     assert large.peak_mb > small.peak_mb + 50 and large.minor > small.minor
     assert large.kept == {"same": 64 * MEGABYTE}
+
+
+def test_an_action_says_what_it_measured_itself():
+    sample = run(work(states))
+    assert (sample.seconds, sample.peak_mb, sample.kept) == (7.5, 123456.0, {"steps": 3})
 
 
 def test_a_command_is_timed_from_start_to_end():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import socket
@@ -17,6 +16,7 @@ import pytest
 import holdall
 from tests.cli.conftest import command as command
 from tests.cli.conftest import terminal as terminal
+from tests.view.sparse import write_sparse
 from tests.view.test_tensor import shown_region, wait_for_tensor
 from tests.view.test_tensors import names
 
@@ -93,20 +93,6 @@ def test_info_on_a_terminal_ends_with_the_viewer(terminal, command, model):
     assert code == 0
     assert shown.rstrip().splitlines()[-1].strip() == f"`holdall view {model}` shows it in the browser"
     assert b"holdall view" not in command("info", model).stdout
-
-
-def write_sparse(path, count, rows, columns):
-    """A safetensors file of f32 matrices whose payload takes no room on the disk, and reads as zeros."""
-    size = rows * columns * 4
-    entries = {
-        f"layers.{n}.w": {"dtype": "F32", "shape": [rows, columns], "data_offsets": [n * size, (n + 1) * size]}
-        for n in range(count)
-    }
-    header = json.dumps(entries).encode()
-    header += b" " * (-len(header) % 8)
-    with path.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + count * size)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory as Linux states it")
