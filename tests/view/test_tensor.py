@@ -220,21 +220,44 @@ def test_profiles_are_those_of_numpy(shape):
     assert rows.profile(0)[1][0] == pytest.approx(first.std(), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "has_codes"),
-    [("Q4_0", True), ("Q4_1", True), ("Q8_0", True), ("Q5_0", False), ("Q4_K", False), ("Q6_K", False)],
-)
-def test_scales_and_codes_of_ggml_types_are_those_of_the_gguf_package(tmp_path, kind, has_codes):
+@pytest.mark.parametrize("method", ["int8", "int4", "q8", "q4", "k6", "k4", "k3", "k2"])
+@pytest.mark.parametrize("shape", [(6, 600), (3, 20)])
+def test_scales_and_codes_of_mcf_methods_make_the_values(values, tmp_path, method, shape):
+    from holdall.viewer.quantized import read_quantized
+
+    holdall.save(tmp_path / "a.safetensors", {"w": values[: shape[0], : shape[1]]})
+    holdall.convert(tmp_path / "a.safetensors", tmp_path / "a.mcf", quantize=method)
+    with holdall.open(tmp_path / "a.mcf") as opened:
+        found, decoded = read_quantized(opened["w"]), opened["w"].numpy()
+    top = 2 ** (int(method[-1]) - 1)
+    assert np.abs(found.codes).max() == top - 1  # the most negative number stays unused
+    if method.startswith("int"):
+        scale = float(found.text.split("one scale ")[1].split(",")[0])
+        assert found.codes.reshape(shape) * scale == pytest.approx(decoded, rel=1e-5)
+    else:
+        blocks = -(-shape[1] // 32)
+        made = found.codes.reshape(shape[0], blocks, 32) * found.scales.reshape(shape[0], blocks, 1)
+        assert np.array_equal(made.reshape(shape[0], -1)[:, : shape[1]], decoded)
+
+
+# The halves that are scales and offsets of a block, by their bytes, and the ends of the codes.
+PLACES = {"Q4_0": (0, None, -8, 7), "Q4_1": (0, 2, 0, 15), "Q5_0": (0, None, -16, 15), "Q5_1": (0, 2, 0, 31),
+          "Q8_0": (0, None, -128, 127), "Q2_K": (80, 82, 0, 3), "Q3_K": (108, None, -4, 3), "Q4_K": (0, 2, 0, 15),
+          "Q5_K": (0, 2, 0, 31), "Q6_K": (208, None, -32, 31)}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_scales_and_codes_of_ggml_types_are_those_of_the_gguf_package(tmp_path, kind):
     gguf = pytest.importorskip("gguf")
     from holdall.viewer.quantized import read_quantized
 
+    at, offset, low, high = PLACES[kind]
     type_ = gguf.GGMLQuantizationType[kind]
     _, stride = gguf.GGML_QUANT_SIZES[type_]
-    blocks = np.random.default_rng(8).integers(0, 255, (6, stride), np.uint8)
-    at = {"Q6_K": stride - 2}.get(kind, 0)
-    blocks[:, at : at + 2] = np.linspace(0.01, 0.5, 6).astype("<f2").view(np.uint8).reshape(6, 2)
-    if kind in ("Q4_1", "Q4_K"):
-        blocks[:, 2:4] = np.linspace(-0.5, -0.1, 6).astype("<f2").view(np.uint8).reshape(6, 2)
+    blocks = np.random.default_rng(8).integers(0, 256, (60, stride), np.uint8)
+    blocks[:, at : at + 2] = np.linspace(0.01, 0.5, 60).astype("<f2").view(np.uint8).reshape(60, 2)
+    if offset is not None:  # without it, what gguf decodes is each code times its scale
+        blocks[:, offset : offset + 2] = 0
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
     writer.add_tensor("w", blocks, raw_dtype=type_)
     writer.write_header_to_file()
@@ -243,14 +266,24 @@ def test_scales_and_codes_of_ggml_types_are_those_of_the_gguf_package(tmp_path, 
     writer.close()
     with holdall.open(tmp_path / "a.gguf") as opened:
         found = read_quantized(opened["w"])
-    assert found is not None and (found.codes is not None) == has_codes
-    scales = np.linspace(0.01, 0.5, 6).astype(np.float16).astype(np.float32)
-    assert found.scales.tolist() == scales.tolist()
-    if has_codes:  # what gguf decodes is the codes times the scale, and for Q4_1 the smallest value more
-        decoded = gguf.quants.dequantize(blocks, type_)
-        less = np.linspace(-0.5, -0.1, 6).astype(np.float16).astype(np.float32)[:, None] if kind == "Q4_1" else 0
-        codes = np.rint((decoded - less) / scales[:, None]).astype(int)
-        assert np.sort(found.codes.ravel()).tolist() == np.sort(codes.ravel()).tolist()
+    assert found is not None and (found.codes.min(), found.codes.max()) == (low, high)
+    decoded = gguf.quants.dequantize(blocks, type_).ravel()
+    each = np.repeat(found.scales, len(found.codes) // len(found.scales))
+    assert found.codes.dtype == np.int16 and np.array_equal(each * found.codes, decoded)
+    assert ("offset" in found.text) == (offset is not None) and ("a scale for" in found.text) == kind.endswith("_K")
+
+
+def test_a_type_whose_parts_are_not_known_says_so(browser, look, tmp_path):
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    blocks = np.random.default_rng(8).integers(0, 100, (6, 17), np.uint8)
+    writer.add_tensor("w", blocks, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    look(tmp_path / "a.gguf", page="tensor?row=0")
+    browser.find_text("Scales and codes of ggml.mxfp4 are not shown", "#tensor-quantized")
 
 
 def test_a_look_reads_what_it_shows(tmp_path):

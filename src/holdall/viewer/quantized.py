@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from holdall.binary import kernels
+from holdall.binary.kernels.ggml_reference import ggml_parts
 from holdall.model.ggml import Blocks
 from holdall.quant.encodings import BlockEncoding, FlatEncoding
+from holdall.quant.methods import BLOCK, SUPER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,13 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Quantized", "read_quantized"]
 
 _READ = 1 << 18  # scales or codes at most: the first ones
-# Where the f16 scale of a block lies, by the type's name.
-_GGML_SCALES = {
-    **dict.fromkeys(("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K"), 0),
-    "Q2_K": 80, "Q3_K": 108, "Q6_K": 208,
-}  # fmt: skip
-# Where the codes lie, how many bits each has, and what is subtracted.
-_GGML_CODES = {"Q4_0": (2, 4, 8), "Q4_1": (4, 4, 0), "Q8_0": (2, 8, 0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +61,38 @@ def read_quantized(tensor: Tensor) -> Quantized | None:
 def _read_ggml(tensor: Tensor, kind: Blocks) -> Quantized:
     assert tensor.payload is not None
     count = min(tensor.payload.size // kind.block_bytes, _READ // kind.elements)
-    data = np.frombuffer(tensor.payload.slice(0, count * kind.block_bytes), np.uint8).reshape(count, kind.block_bytes)
-    scales = codes = None
-    if kind.title in _GGML_SCALES and count:
-        at = _GGML_SCALES[kind.title]
-        scales = np.ascontiguousarray(data[:, at : at + 2]).view("<f2").astype(np.float32).ravel()
-    if kind.title in _GGML_CODES and count:
-        at, bits, less = _GGML_CODES[kind.title]
-        stored = np.ascontiguousarray(data[:, at:])
-        codes = (
-            stored.view(np.int8).astype(np.int16)
-            if bits == 8
-            else np.concatenate([stored & 15, stored >> 4]).astype(np.int16) - less
-        )
-    return Quantized(f"blocks of {kind.elements} values in {kind.block_bytes} bytes", scales, codes)
+    text = f"blocks of {kind.elements} values in {kind.block_bytes} bytes"
+    parts = ggml_parts(kind.id, tensor.payload.slice(0, count * kind.block_bytes))
+    if parts is None:
+        return Quantized(text, None, None)
+    runs, length = parts.codes.shape[1:]
+    text += f", a scale for {length} values" if runs > 1 else ""
+    if parts.offsets is not None:
+        text += ", less an offset" if parts.subtracts else ", and an offset"
+    return Quantized(text, parts.scales.ravel(), parts.codes.ravel().astype(np.int16))
 
 
 def _read_blocks(tensor: Tensor, kind: BlockEncoding) -> Quantized:
     assert tensor.payload is not None
-    where = kind.method.lay_out_blocks(tensor.shape)
-    stop = min(where.scales[1], where.scales[0] + 2 * _READ)
-    scales = np.frombuffer(tensor.payload.slice(where.scales[0], stop), "<f2").astype(np.float32)
-    data = tensor.payload.slice(where.codes[0], min(where.codes[1], where.codes[0] + _READ))
-    group = " in super-blocks of 256" if where.supers else ""
-    return Quantized(
-        f"{kind.method.bits} bits, blocks of 32 values{group}", scales, _unpack(data, kind.method.bits, tensor.count)
-    )
+    where, bits = kind.method.lay_out_blocks(tensor.shape), kind.method.bits
+    rows = min(where.rows, max(1, _READ // where.blocks))
+    each = where.supers or where.blocks  # stored scales of a row
+    half = np.frombuffer(tensor.payload.slice(where.scales[0], where.scales[0] + 2 * rows * each), "<f2")
+    scales = half.astype(np.float32).reshape(rows, each)
+    if where.supers:  # which a byte of each block takes a part of, in 32nds
+        subs = np.frombuffer(tensor.payload.slice(where.subs[0], where.subs[0] + rows * where.blocks), np.uint8)
+        parts = (subs.reshape(rows, where.blocks) & 63).astype(np.float32) / np.float32(32)
+        scales = np.repeat(scales, SUPER, axis=1)[:, : where.blocks] * parts
+    stop = min(where.codes[1], where.codes[0] + min(_READ // BLOCK, rows * where.blocks) * kind.method.block_bytes)
+    codes = _unpack(tensor.payload.slice(where.codes[0], stop), bits, rows * where.blocks * BLOCK)
+    group = f" in super-blocks of {BLOCK * SUPER}" if where.supers else ""
+    return Quantized(f"{bits} bits, blocks of {BLOCK} values{group}", scales.ravel(), codes)
 
 
-def _unpack(data: memoryview, bits: int, count: int) -> NDArray[Any] | None:
-    """Signed codes of 4 or 8 bits, the low half of a byte first."""
-    stored = np.frombuffer(data, np.uint8)
+def _unpack(data: memoryview, bits: int, count: int) -> NDArray[Any]:
+    """The first ``count`` codes, or fewer if there are no more: in two's complement, low bits first."""
     if bits == 8:
-        return stored.view(np.int8)[:count].astype(np.int16)
-    if bits != 4:
-        return None
-    halves = np.stack([stored & 15, stored >> 4], axis=1).ravel()[:count].astype(np.int16)
-    return np.where(halves > 7, halves - 16, halves)
+        return np.frombuffer(data, np.int8)[:count].astype(np.int16)
+    codes = np.empty(min(count, len(data) * 8 // bits), np.int8)
+    kernels.unpack(data, 0, bits, len(codes), 1, codes)
+    return codes.astype(np.int16)

@@ -234,10 +234,10 @@ def _show_quantized(tensor: Tensor) -> Any:
     for name, values in (("scales", found.scales), ("codes", found.codes)):
         if values is not None and values.size:
             parts += [html.H3(name), draw_graph(f"tensor-{name}", 130, draw_bars(values), name)]
-    if found.codes is None:
-        parts.append(
-            html.P("The codes of this type do not stand alone: they are mixed with high bits.", className="hint")
-        )
+    missing = [name for name, values in (("scales", found.scales), ("codes", found.codes)) if values is None]
+    if missing:
+        text = f"{' and '.join(missing).capitalize()} of {tensor.dtype} are not shown."
+        parts.append(html.P(text, className="hint"))
     return parts
 
 
