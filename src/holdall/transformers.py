@@ -18,6 +18,7 @@ from holdall.base.text import file_text, list_text
 from holdall.errors import ContentError, FormatError, HoldallError, UnsupportedError
 from holdall.format.hf_assets import kind_of_asset, parse_asset
 from holdall.model.metadata import Assets
+from holdall.operations.convert.carried_source import open_current
 from holdall.operations.open_save import open_model
 from holdall.source.folder import split_contained
 from holdall.torch import find_torch_type, to_torch
@@ -49,8 +50,9 @@ def load(
 ) -> tuple[Any, Any]:
     """Build the model in a file, folder or URL, and its tokenizer, as objects of transformers.
 
-    The container must hold ``config.json``, or be one that a recipe leads back from, as GGUF, or the file must lie in a
-    folder with it; so for the files of the tokenizer, which is None without them. The class is the one that
+    The container must hold ``config.json``, or be one that a recipe leads back from, as GGUF, or carry an original that
+    is one of these, or the file must lie in a folder with it; so for the files of the tokenizer, which is None without
+    them. The class is the one that
     ``config.json`` names; code that comes with a model is never run. Each tensor is read once, onto ``device``, and
     becomes the parameter: weights are in memory once.
     ``dtype`` is a type of torch or its name; without one it is the type that the configuration states, else that of the
@@ -66,31 +68,46 @@ def load(
         ) from None
 
     with open_model(path, **options) as opened:
-        source = _map_names(opened)
-        files = _find_files(source)
+        source = _find_content(opened)
+        files = _find_files(source, opened)
         config = _parse_config(files, source)
         model_class, settings = _choose_class(transformers, config, source)
         tokenizer, generation = _build_from_files(transformers, files)
         return _build_model(model_class, settings, generation, source, device, _torch_dtype(dtype)), tokenizer
 
 
-def _map_names(model: Model) -> Model:
+def _find_content(model: Model) -> Model:
+    """Return the model with config.json and the names that go with it; without a configuration in it, as it is.
+
+    It is in the container, or a recipe leads back to it, or one of these is true of the original that the file carries.
+    """
+    found = _map_names(model)
+    original = open_current(model) if found is None else None
+    if original is None:
+        return model if found is None else found
+    found = _map_names(original)
+    return original if found is None else found  # its names and dtypes count even if config.json lies beside the file
+
+
+def _map_names(model: Model) -> Model | None:
     """Return the model under the names of Hugging Face, by the recipe that knows it; one with config.json unchanged."""
     from holdall import recipes
 
-    chosen = None if _CONFIG in model.assets else recipes.choose(model, "hf")
-    return model if chosen is None else recipes.apply_recipe(chosen[0], model, "hf", back=chosen[1]).model
+    if _CONFIG in model.assets:
+        return model
+    chosen = recipes.choose(model, "hf")
+    return None if chosen is None else recipes.apply_recipe(chosen[0], model, "hf", back=chosen[1]).model
 
 
 # -- the files beside the weights -------------------------------------------------------------------------------------
 
 
-def _find_files(model: Model) -> Mapping[str, bytes]:
-    """The assets of the model; without a configuration among them, the files in the folder of its file.
+def _find_files(model: Model, opened: Model) -> Mapping[str, bytes]:
+    """The assets of the model; without a configuration among them, the files in the folder of what was opened.
 
     They are not mixed: what lies beside a file that is complete may belong to another model.
     """
-    home = model.sources[0] if model.sources else None
+    home = opened.sources[0] if opened.sources else None
     if _CONFIG in model.assets or home is None or home.is_folder:
         return model.assets
     return Assets(dict(_read_beside(home)))

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import holdall
 from holdall.errors import ContentError, HashError, UnsupportedError
+from holdall.model.tensor import Tensor
 from tests.remote.servers import range_server
 
 torch = pytest.importorskip("torch")
@@ -109,7 +111,11 @@ CONTAINERS: dict[str, dict[str, Any]] = {
     "m.safetensors": {},
     "m.gguf": {},
     "sharded": {"format": "hf", "max_shard_size": "20KB"},
+    "carried.aero": {"carry": True},
+    "carried.oinf": {"carry": True},
+    "carried.npz": {"carry": True},
 }
+BESIDE = ("m.aero", "m.safetensors")  # hold tensors alone: the other files lie beside them
 
 
 @pytest.mark.parametrize("name", ["", "model.safetensors", *CONTAINERS])
@@ -118,7 +124,7 @@ def test_every_container_gives_the_same_tokens(
 ) -> None:
     path = folder / name
     if name in CONTAINERS:
-        path = put_beside(folder, tmp_path / name) if "aero" in name or "safe" in name else tmp_path / name
+        path = put_beside(folder, tmp_path / name) if name in BESIDE else tmp_path / name
         holdall.convert(folder, path, **CONTAINERS[name])
     model, tokenizer = holdall.transformers.load(path)
     own = transformers.AutoTokenizer.from_pretrained(folder)
@@ -170,6 +176,53 @@ def test_an_asset_of_mcf_is_used_and_not_what_lies_beside_it(folder: Path, tmp_p
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     model, _ = holdall.transformers.load(tmp_path / "m.mcf")
     assert type(model).__name__ == "LlamaForCausalLM"
+
+
+def test_what_a_recipe_leads_back_from_may_be_carried(folder: Path, expected: list[int], tmp_path: Path) -> None:
+    holdall.convert(folder, tmp_path / "m.gguf")
+    holdall.convert(tmp_path / "m.gguf", tmp_path / "m.aero", carry=True)
+    model, tokenizer = holdall.transformers.load(tmp_path / "m.aero")
+    own = transformers.AutoTokenizer.from_pretrained(folder)
+    assert generate(model) == expected
+    assert tokenizer(SENTENCES[0]).input_ids == own(SENTENCES[0]).input_ids
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.aero"])
+def test_a_carried_file_takes_its_configuration_from_beside_it(name: str, folder: Path, tmp_path: Path) -> None:
+    """A file of bf16, which npz holds as other bytes: the original says what they are."""
+    holdall.convert(folder / "model.safetensors", tmp_path / "half.safetensors", cast="bf16")
+    holdall.convert(tmp_path / "half.safetensors", tmp_path / name, carry=True)
+    change_config(Path(shutil.copytree(folder, tmp_path / "beside")), dtype=None, torch_dtype=None)
+    model, tokenizer = holdall.transformers.load((tmp_path / name).rename(tmp_path / "beside" / name))
+    truth = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    assert tokenizer is not None
+    for key, value in truth.state_dict().items():
+        assert model.state_dict()[key].dtype is torch.bfloat16
+        assert torch.equal(model.state_dict()[key], value), key
+
+
+def rewrite(path: Path, **changed: Any) -> None:
+    """Store a carrier again, with other tensors of some names, or without those that are None."""
+    with holdall.open(path) as model:
+        arrays = {name.replace(".", "_"): name for name in model}
+        own = {arrays[name]: values for name, values in changed.items()}
+        tensors = [tensor for tensor in model.tensors if tensor.name not in own]
+        tensors += [Tensor.of(name, values) for name, values in own.items() if values is not None]
+        holdall.save(path.with_name("again.aero"), model.replace(tensors=tensors))
+
+
+def test_tensors_that_were_changed_in_a_carrier_count_as_they_are_now(folder: Path, tmp_path: Path) -> None:
+    holdall.convert(folder, tmp_path / "m.aero", carry=True)
+    new = np.linspace(0.5, 1.5, 32).astype(np.float16)  # another dtype than that which was carried
+    rewrite(tmp_path / "m.aero", model_norm_weight=new)
+    model, _ = holdall.transformers.load(tmp_path / "again.aero")
+    assert torch.equal(model.model.norm.weight, torch.from_numpy(new).float())
+
+
+def test_a_tensor_that_is_gone_from_a_carrier_is_missing(folder: Path, tmp_path: Path) -> None:
+    holdall.convert(folder, tmp_path / "m.aero", carry=True)
+    rewrite(tmp_path / "m.aero", model_norm_weight=None)
+    refuse(tmp_path / "again.aero", ContentError, "does not fit LlamaForCausalLM: it has no model.norm.weight")
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "bfloat16", "float16"])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdall.base.check import Check
-from holdall.errors import FormatError
+from holdall.errors import ContentError, FormatError
 from holdall.limits import DEFAULT_LIMITS
 from holdall.model.gather import read_together
+from holdall.model.growth import limit_growth
 from holdall.model.payload import InMemory, Payload, SourceRange
+from holdall.model.tensor import Tensor
 from holdall.operations.convert.skeleton import BROKEN, Skeleton, SkeletonFile, StoredForms, find_skeleton
 from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import Source
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from holdall.model.model import Model
     from holdall.model.table import TensorTable
 
-__all__ = ["FilledSkeleton", "SkeletonSource", "fill_skeleton", "may_read", "open_original", "plan_original"]
-__all__ += ["tap_parts"]
+__all__ = ["FilledSkeleton", "SkeletonSource", "fill_skeleton", "list_current", "may_read", "open_current"]
+__all__ += ["open_original", "plan_original", "tap_parts"]
 
 _TAP = "bonds"  # hashes the payloads of a file
 _FILL = 8  # an opaque tensor is padded by fewer bytes than this
@@ -40,6 +42,7 @@ class FilledSkeleton:
     ``mismatches`` says how those tensors changed, by their names in the original.
     """
 
+    skeleton: Skeleton
     source: SkeletonSource
     payloads: list[Payload | None] = field(default_factory=list)
     mismatches: dict[str, str] = field(default_factory=dict)
@@ -62,12 +65,13 @@ def fill_skeleton(skeleton: Skeleton, table: TensorTable, name: str) -> FilledSk
             if row is not None:
                 _, dtype, shape = forms[row]
                 mismatches[bond.name] = f"is {dtype}{list(shape)}, but was carried as {was}"
-    members = {m.name: SkeletonSource(f"{name}/{m.name}", m, payloads) for m in skeleton.files}
+    places = {m.name: f"{name}/{m.name}" if m.name else name for m in skeleton.files}
+    members = {m.name: SkeletonSource(places[m.name], m, payloads) for m in skeleton.files}
     if skeleton.folder:
-        return FilledSkeleton(_SkeletonFolder(name, members), payloads, mismatches)
+        return FilledSkeleton(skeleton, _SkeletonFolder(name, members), payloads, mismatches)
     if len(members) != 1:
         raise FormatError(BROKEN.id, None, f"the carried skeleton has {len(members)} files where one is expected")
-    return FilledSkeleton(next(iter(members.values())), payloads, mismatches)
+    return FilledSkeleton(skeleton, next(iter(members.values())), payloads, mismatches)
 
 
 def _take_first(payload: Payload, size: int) -> Payload:
@@ -93,6 +97,23 @@ def open_original(model: Model) -> Model | None:
 
     A payload that no longer fits reads as zeros. None when there is no original, or its format may not be read.
     """
+    found = _open(model)
+    return None if found is None else found[0]
+
+
+def open_current(model: Model) -> Model | None:
+    """Open the original that ``model`` carries, with the tensors that the file has now; None as in open_original."""
+    found = _open(model)
+    if found is None:
+        return None
+    original, filled = found
+    limit_growth(model, Check(limits=model.limits or DEFAULT_LIMITS), original.tensors)
+    known = {bond.carried for bond in filled.skeleton.bonds if bond.travels}
+    tensors = [now for _, now in list_current(original, filled, model) if now is not None]
+    return original.replace(tensors=[*tensors, *(model[name] for name in model if name not in known)])
+
+
+def _open(model: Model) -> tuple[Model, FilledSkeleton] | None:
     from holdall.format import registry
 
     limits = model.limits or DEFAULT_LIMITS
@@ -105,7 +126,33 @@ def open_original(model: Model) -> Model | None:
         filled.source, Check(limits=skeleton.tighten_limits(limits)), Ledger()
     )
     original.resolve_facet = registry.resolve_facet
-    return original
+    return original, filled
+
+
+def list_current(original: Model, filled: FilledSkeleton, model: Model) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """List the tensors of ``original``, each with the form that it has in ``model`` now; None if it was removed.
+
+    Raises ContentError for one that was stored in another form and does not have that form any more.
+    """
+    rows = {bond.name: row for row, bond in enumerate(filled.skeleton.bonds)}
+    for tensor in original.tensors:
+        row = rows.get(tensor.name)  # one without a row lies in the bytes that the skeleton kept
+        yield tensor, tensor if row is None else _find_current_form(tensor, row, filled, model)
+
+
+def _find_current_form(tensor: Tensor, row: int, filled: FilledSkeleton, model: Model) -> Tensor | None:
+    bond, payload = filled.skeleton.bonds[row], filled.payloads[row]
+    if payload is not None:
+        return tensor.replace(payload=payload)
+    if not bond.travels:
+        return tensor
+    now = model.get(bond.carried)
+    if now is None:
+        return None
+    if not bond.plain:
+        what = filled.mismatches[tensor.name]
+        raise ContentError(f"tensor {tensor.name!r} {what}: it cannot be turned into {bond.dtype} again")
+    return Tensor(tensor.name, now.dtype, now.shape, now.payload)
 
 
 class SkeletonSource(Source):

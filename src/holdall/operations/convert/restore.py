@@ -22,7 +22,7 @@ from holdall.model.metadata import drop_carried_keys
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
 from holdall.operations.convert.adapt import to_text
-from holdall.operations.convert.carried_source import fill_skeleton, may_read, plan_original
+from holdall.operations.convert.carried_source import fill_skeleton, list_current, may_read, plan_original
 from holdall.operations.convert.overwrite import refuse_clobber, refuse_in_place
 from holdall.operations.convert.report import ConversionReport, Loss, list_lost
 from holdall.operations.convert.skeleton import DIGEST, find_skeleton
@@ -178,29 +178,15 @@ class _Restoration:
 
     def _plan_changed(self) -> Plan | FolderPlan:
         """Plan the original's form around the tensors that the carrier has now."""
-        rows = {bond.name: row for row, bond in enumerate(self.skeleton.bonds)}
-        # A tensor without a row lies in the bytes that the skeleton kept.
-        forms = (self._find_current_form(t, rows[t.name]) if t.name in rows else t for t in self.original.tensors)
-        tensors = [form for form in forms if form is not None]
+        tensors: list[Tensor] = []
+        for tensor, now in list_current(self.original, self.filled, self.model):
+            if now is None:
+                self.losses.append(Loss("tensor", tensor.name, "is not in the file any more", "left out"))
+            else:
+                tensors.append(now)
         tensors += [self.model[name] for name in self._added]
         self.result = self.original.replace(tensors=tensors)
         return self.target.plan(self.result, self.target.settings({}))
-
-    def _find_current_form(self, tensor: Tensor, row: int) -> Tensor | None:
-        """Return a tensor of the original with its current bytes; None if it was removed."""
-        bond, payload = self.skeleton.bonds[row], self.filled.payloads[row]
-        if payload is not None:
-            return tensor.replace(payload=payload)
-        if not bond.travels:
-            return tensor
-        now = self.model.get(bond.carried)
-        if now is None:
-            self.losses.append(Loss("tensor", tensor.name, "is not in the file any more", "left out"))
-            return None
-        if not bond.plain:
-            what = self.filled.mismatches[tensor.name]
-            raise ContentError(f"tensor {tensor.name!r} {what}: it cannot be turned into {bond.dtype} again")
-        return Tensor(tensor.name, now.dtype, now.shape, now.payload)
 
     def find_left_out(self) -> list[str]:
         """List metadata and assets added since the conversion; they are not restored."""
