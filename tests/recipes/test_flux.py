@@ -186,17 +186,24 @@ def test_small_floats_keep_their_type_and_vectors_are_f32(original, tmp_path):
         assert all(bytes(first[name].raw()) == bytes(second[name].raw()) for name in first)
 
 
-# An operation of the recipe, and what is wrong without it.
-REMOVED = [("roll", "final_layer.adaLN_modulation.1.weight"), ("cast", "dtypes float16, float32 mismatch")]
+# An operation of a recipe, and what is wrong without it. The single file has no other operation.
+REMOVED = [
+    (FOLDER, "roll", "final_layer.adaLN_modulation.1.weight"),
+    (FOLDER, "cast", "dtypes float16, float32 mismatch"),
+    (SINGLE_FILE, "cast", "dtypes float16, float32 mismatch"),
+]
 
 
-@pytest.mark.parametrize(("operation", "wrong"), REMOVED)
-def test_without_an_operation_the_file_is_another(operation, wrong, original, tmp_path):
-    recipe = recipes.load(FOLDER)
+@pytest.mark.parametrize(("name", "operation", "wrong"), REMOVED)
+def test_without_an_operation_the_file_is_another(name, operation, wrong, original, tmp_path):
+    recipe = recipes.load(name)
     lines = [replace(each, operations=tuple(call for call in each.operations if call[0] != operation))
              for each in recipe.tensors]  # fmt: skip
-    folder = save_folder(tmp_path / "transformer", to_diffusers(original))
-    holdall.convert(folder, tmp_path / "m.gguf", recipe=replace(recipe, tensors=lines))
+    if name == FOLDER:
+        source = save_folder(tmp_path / "transformer", to_diffusers(original))
+    else:
+        holdall.save(source := tmp_path / "flux.safetensors", original)
+    holdall.convert(source, tmp_path / "m.gguf", recipe=replace(recipe, tensors=lines))
     with pytest.raises(AssertionError, match=wrong):
         check_gguf(tmp_path / "m.gguf", original)
 

@@ -214,23 +214,27 @@ SIGHT = {
 }  # fmt: skip
 
 
-def test_the_text_part_of_a_gemma_3_that_sees_images_computes_what_torch_computes(tmp_path):
+def save_gemma_that_sees(folder):
     """Folders of this family leave out what is the default of its class, such as the size of the vocabulary."""
-    tokenizer = tokenizer_of("gemma")
     text = SIZES | GEMMA3 | {"vocab_size": len(tokens_of("gemma"))}
     config = transformers.Gemma3Config(text_config=text, vision_config=SIGHT, mm_tokens_per_image=4)
     kind = transformers.Gemma3ForConditionalGeneration
-    model = save_tiny(tmp_path / "folder", config, trained.folder_of(tokenizer), kind)
-    stated = json.loads((tmp_path / "folder" / "config.json").read_text())
+    model = save_tiny(folder, config, trained.folder_of(tokenizer_of("gemma")), kind)
+    stated = json.loads((folder / "config.json").read_text())
     for key in ("vocab_size", "rms_norm_eps", "rope_parameters", "_sliding_window_pattern"):
         del stated["text_config"][key]
-    (tmp_path / "folder" / "config.json").write_text(json.dumps(stated))
+    (folder / "config.json").write_text(json.dumps(stated))
+    return model
+
+
+def test_the_text_part_of_a_gemma_3_that_sees_images_computes_what_torch_computes(tmp_path):
+    model = save_gemma_that_sees(tmp_path / "folder")
     report = holdall.convert(tmp_path / "folder", tmp_path / "m.gguf")
     assert report.recipe.recipe.name == TEXT_PART
     left = [name for row in report.recipe.rows for name in row.before if not row.after]
     assert {name.split(".")[0] for name in left} == {"vision_tower", "multi_modal_projector"}
     assert any(text.startswith(f"{len(left)} tensors left out: ") for text in report.lost)
-    assert measure_distance(model, Runtime(tmp_path / "m.gguf"), tokenizer) < GELU
+    assert measure_distance(model, Runtime(tmp_path / "m.gguf"), tokenizer_of("gemma")) < GELU
     holdall.convert(tmp_path / "m.gguf", tmp_path / "back", format="hf")
     with holdall.open(tmp_path / "folder") as first, holdall.open(tmp_path / "back") as second:
         assert {f"language_model.{name}" for name in second} == set(first) - set(left)
@@ -240,6 +244,12 @@ def test_the_text_part_of_a_gemma_3_that_sees_images_computes_what_torch_compute
     with torch.no_grad():
         ids = torch.tensor([PROMPT])
         assert torch.equal(model(ids).logits, again(ids).logits)
+
+
+def test_without_the_one_of_its_norms_the_text_part_computes_something_else(tmp_path):
+    model = save_gemma_that_sees(tmp_path / "folder")
+    holdall.convert(tmp_path / "folder", tmp_path / "m.gguf", recipe=without(TEXT_PART, "add(1)"))
+    assert measure_distance(model, Runtime(tmp_path / "m.gguf"), tokenizer_of("gemma")) > 3 * GELU
 
 
 BERT = Case("bert-gguf", "BertConfig", {"type_vocab_size": 2}, "bert")
