@@ -11,6 +11,7 @@ import pytest
 import holdall
 from holdall import recipes
 from holdall.errors import ContentError
+from holdall.model.metadata import same_value
 from holdall.recipes.apply import name_key
 
 pytest.importorskip("torch")
@@ -302,6 +303,26 @@ def test_without_the_factors_of_llama_3_it_computes_something_else(tmp_path):
         kept = [tensor for tensor in whole.tensors if tensor.name != "rope_freqs.weight"]
         holdall.save(tmp_path / "less.gguf", whole.replace(tensors=kept))
     assert measure_distance(model, Runtime(tmp_path / "less.gguf"), tokenizer_of(case.tokenizer)) > 3 * case.close
+
+
+@pytest.mark.parametrize("carrier", ["m.aero", "m.npz", "m.oinf"])
+@pytest.mark.parametrize("target", ["m.gguf", "m.mcf", "back"])
+def test_what_a_carrier_becomes_has_the_files_of_the_original(carrier, target, tmp_path):
+    case = CASES["llama, linear"]
+    assets = trained.folder_of(tokenizer_of(case.tokenizer))
+    save_tiny(tmp_path / "folder", case.configure(), assets, dtype=torch.bfloat16)
+    holdall.convert(tmp_path / "folder", tmp_path / carrier, carry=True)
+    (tmp_path / "other").mkdir()
+    options = {"m.gguf": {"metadata": {"general.name": "m"}}, "back": {"format": "hf"}}.get(target, {})
+    first, second = tmp_path / target, tmp_path / "other" / target
+    holdall.convert(tmp_path / "folder", first, **options)
+    holdall.convert(tmp_path / carrier, second, **options)
+    with holdall.open(first) as one, holdall.open(second) as two:
+        assert {name: bytes(one[name].raw()) for name in one} == {name: bytes(two[name].raw()) for name in two}
+        for kept in ("config.json", "tokenizer.json", "tokenizer_config.json") if target != "m.gguf" else ():
+            assert json.loads(one.assets[kept]) == json.loads(two.assets[kept])
+        assert list(one.metadata) == list(two.metadata) or target != "m.gguf"
+        assert target != "m.gguf" or all(same_value(one.metadata[key], two.metadata[key]) for key in one.metadata)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -11,7 +11,7 @@ from holdall.errors import FormatError
 from holdall.format import registry
 from holdall.format.proof import Proof
 from holdall.limits import Limits
-from holdall.model.metadata import Entry, Metadata, drop_carried_keys, same_value
+from holdall.model.metadata import Assets, Entry, Metadata, drop_carried_keys, same_value
 from holdall.model.model import Model
 from holdall.model.payload import Payload, SourceRange
 from holdall.model.table import TensorTable
@@ -123,9 +123,11 @@ def _remove_original(model: Model, limits: Limits) -> MergedSources:
     changes = [f"the carried {skeleton.format} original is not in the target: holdall restore makes it from the source"]
     covered = {bond.carried: (row, bond) for row, bond in enumerate(skeleton.bonds) if bond.travels and not bond.plain}
     empty = [bond.name for bond in skeleton.bonds if not bond.travels]  # without bytes, so none are stored
-    original = open_original(model) if covered or empty else None
+    files = not registry.find(model.format or "").holds.assets  # those of the original have no other place
+    original = open_original(model) if covered or empty or files else None
     if original is None:
         return MergedSources(_strip_own(model, model.tensors), changes=changes)
+    assets = original.assets if files else model.assets
     tensors: list[Tensor] = []
     proofs: dict[str, Proof] = {}
     for tensor in model.tensors:
@@ -138,12 +140,12 @@ def _remove_original(model: Model, limits: Limits) -> MergedSources:
     tensors += [original[name] for name in empty]
     if any(original[name].nbytes for name in empty):
         raise FormatError(BROKEN.id, None, f"the carried skeleton has bytes of {empty[0]!r}, which does not travel")
-    return MergedSources(_strip_own(model, tensors), proofs, changes)
+    return MergedSources(_strip_own(model, tensors if covered or empty else model.tensors, assets), proofs, changes)
 
 
-def _strip_own(model: Model, tensors: TensorTable | list[Tensor]) -> Model:
+def _strip_own(model: Model, tensors: TensorTable | list[Tensor], assets: Assets | None = None) -> Model:
     """Remove holdall's own metadata. Facets, such as the configuration, stay those of the original."""
-    plain = model.replace(tensors=tensors, metadata=drop_carried_keys(model.metadata))
+    plain = model.replace(tensors=tensors, metadata=drop_carried_keys(model.metadata), assets=assets)
     plain.origin = model
     return plain
 
