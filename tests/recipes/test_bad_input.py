@@ -19,6 +19,7 @@ SECONDS, BYTES = 2, 200 << 20
 CONFIG = {
     "model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
     "num_attention_heads": 2, "vocab_size": 3, "max_position_embeddings": 16, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
 }  # fmt: skip
 SHAPES = {"q": (8, 8), "k": (8, 8), "v": (8, 8), "o": (8, 8)}
 LAYER = {f"self_attn.{name}_proj": shape for name, shape in SHAPES.items()}

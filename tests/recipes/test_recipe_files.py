@@ -65,6 +65,9 @@ ERRORS = [
     ("optional = true", 'optional = "yes"', "optional", "optional is true or false, not 'yes'"),
     ('"tiny.block_count", kind = "u32"', '"tiny.block_count", kind = 32', "kind = 32", "kind is a text, not 32"),
     ("because", "why", "why", "there is no key 'why' here; there are: when, because"),
+    ('"token_embd.weight" = "[', '"token_embd" = "[', '"token_embd"', "no line makes a tensor called 'token_embd'"),
+    ('"[vocab_size, hidden_size]"', '"[vocab_size, "', '"token_embd.weight" =', "'[vocab_size, ' is no expression"),
+    ('"[vocab_size, hidden_size]"', "3", '"token_embd.weight" =', "token_embd.weight is a text, not 3"),
     ('from.match = { model_type = "tiny" }', "", "from.formats", "match is a table of keys and their values"),
 ]
 

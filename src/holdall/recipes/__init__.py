@@ -134,8 +134,8 @@ def find_unknown(model: Model, format: str) -> str | None:
             known.setdefault(key, set()).update(wanted if isinstance(wanted, list) else [wanted])
             try:
                 value = find_key(make_environment(given, model).values, key)
-            except FormatError:
-                continue
+            except FormatError as error:  # a document that names a family, perhaps, and cannot be parsed
+                return f"what it states of the model cannot be read: {error}; --recipe none moves names and values"
             if isinstance(value, str) and value:
                 stated[key] = value
     if not stated:

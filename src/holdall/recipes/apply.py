@@ -21,6 +21,7 @@ from holdall.recipes.expressions import find_key
 from holdall.recipes.grammar import Line, Recipe, Side
 from holdall.recipes.makers import MAKERS
 from holdall.recipes.naming import Group, group_names
+from holdall.recipes.shapes import StatedShapes
 from holdall.recipes.tensor_ops import OPERATIONS, How, Lost
 from holdall.recipes.tokenizers import VOCAB_FILE, tokenizer_from_gguf, tokenizer_from_vocab, tokenizer_to_gguf
 from holdall.recipes.values import Environment, find_contradictions, is_same, map_values, map_values_back, set_key
@@ -125,13 +126,14 @@ class _Way:
                 self.env.report(f"{text} is {count!r}, and should be the number of {{{name}}}")
         lines = [line for line in self.recipe.tensors if self.env.holds(line.when)]
         groups = group_names(lines, self.model.tensors.names, counts, self.env.problems, back=self.back)
+        shapes = StatedShapes(self.recipe, self.env)
         for group in sorted(groups, key=lambda group: group.line.is_duplicate):  # a copy is compared with its original
             try:
-                self._change_group(group)
+                self._change_group(group, shapes)
             except ContentError as error:
                 self.env.report(str(error))
 
-    def _change_group(self, group: Group) -> None:
+    def _change_group(self, group: Group, shapes: StatedShapes) -> None:
         line = group.line
         if line.make is not None:
             return  # its numbers were found before
@@ -140,10 +142,14 @@ class _Way:
             self.lost.left_out += group.inputs
             self.rows.append(Row(group.inputs, (), ("drop",)))
             return
+        if self.back:
+            shapes.check(line, tensors)
         if self.back and line.is_duplicate:
             self._check_duplicate(group, tensors[0])
             return
         tensors = self._operate(line, tensors, self.lost)
+        if not self.back:
+            shapes.check(line, tensors)
         names = group.list_outputs(self.back, len(tensors))
         if len(names) != len(tensors):
             raise ContentError(f"tensor {group.inputs[0]!r} becomes {len(tensors)}, and there are {len(names)} names")

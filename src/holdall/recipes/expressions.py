@@ -124,7 +124,10 @@ class _Evaluation(ast.NodeVisitor):
         return _WORDS[node.id] if node.id in _WORDS else find_key(self.names, node.id)
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
-        return find_key(self.names, ast.unparse(node))
+        found = find_key(self.names, ast.unparse(node))
+        if found is None and isinstance(inner := self.visit(node.value), str | int | float | list):
+            raise ContentError(f"{ast.unparse(node.value)} is {inner!r}, and should be a table")
+        return found
 
     def visit_List(self, node: ast.List) -> list[Any]:
         return [self.visit(item) for item in node.elts]

@@ -21,7 +21,7 @@ __all__ = ["Line", "Recipe", "Refusal", "Side", "Value", "parse_recipe"]
 
 _TOP = (
     *("family", "title", "needs", "like", "without", "by_way_of", "tokenizer", "from", "to"),
-    *("let", "counts", "values", "tensors", "refuse", "note"),
+    *("let", "counts", "values", "tensors", "shapes", "refuse", "note"),
 )
 _SIDE = ("formats", "values", "match", "when", "nested", "by_name_only")
 _PLACES = ("config", "metadata")
@@ -111,6 +111,7 @@ class Recipe:
     counts: Mapping[str, str] = field(default_factory=dict)
     values: Sequence[Value] = ()
     tensors: Sequence[Line] = ()
+    shapes: Mapping[str, str] = field(default_factory=dict)  # of the target's tensors, by their names
     refusals: Sequence[Refusal] = ()
     notes: Sequence[Refusal] = ()
 
@@ -143,10 +144,17 @@ class _Reader:
         top = self._table((), _TOP, () if "like" in self.document.values else ("family", "from", "to", "tensors"))
         if "like" in top:
             base = self._check(("like",), lambda: load(self._text(top, ("like",))))
-            return self._extend(base, self._read(top, name, base), self._texts(top, ("without",)))
+            return self._check_shapes(self._extend(base, self._read(top, name, base), self._texts(top, ("without",))))
         if "without" in top:
             raise self._error(("without",), "without is for a recipe that is like another")
-        return self._read(top, name, None)
+        return self._check_shapes(self._read(top, name, None))
+
+    def _check_shapes(self, recipe: Recipe) -> Recipe:
+        known = {pattern.text for line in recipe.tensors for pattern in line.targets}
+        for key in self._find(("shapes",)) or ():
+            if key not in known:
+                raise self._error(("shapes", key), f"no line makes a tensor called {key!r}")
+        return recipe
 
     def _extend(self, base: Recipe, own: Recipe, without: Sequence[str]) -> Recipe:
         """Return ``own`` with what it does not say from ``base``. Rows about the same thing are replaced."""
@@ -160,6 +168,7 @@ class _Reader:
             counts={**base.counts, **own.counts},
             values=_replace_rows(base.values, own.values, without),
             tensors=_replace_rows(base.tensors, own.tensors, without),
+            shapes={**base.shapes, **own.shapes},
             refusals=[*base.refusals, *own.refusals],
             notes=[*base.notes, *own.notes],
         )
@@ -184,6 +193,7 @@ class _Reader:
             counts=counts,
             values=[self._value(("values", at)) for at in range(self._count(("values",)))],
             tensors=lines,
+            shapes=self._expressions(("shapes",)),
             refusals=[self._refusal(("refuse", at)) for at in range(self._count(("refuse",)))],
             notes=[self._refusal(("note", at)) for at in range(self._count(("note",)))],
         )

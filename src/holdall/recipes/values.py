@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
+from math import isfinite
 from typing import Any
 
 from holdall.base.moments import state_time
@@ -22,6 +24,7 @@ from holdall.recipes.patterns import Pattern
 __all__ = ["Environment", "is_same", "map_values", "map_values_back", "set_key"]
 
 _TEXT = "text:"  # begins a kind that is stored as text, such as a number in decimal
+_MOST = 1 << 16  # items that are repeated: more layers than any model has
 _DIGITS = 20  # of a number in decimal: more than 64 bits need is none
 _WHOLE = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 
@@ -49,6 +52,7 @@ class Environment:
             "is_copy": self._is_copy,
             "file": self._file,
             "created_at": state_time,
+            "cycle": _cycle,
             "len": len,
         }
         return evaluate(text, {**self.values, **self.facts, **self.let}, functions)
@@ -101,6 +105,13 @@ class Environment:
             self.problems.append(problem)
 
 
+def _cycle(items: Any, count: Any) -> list[Any]:
+    """Repeat the ``items`` of a list until there are ``count``."""
+    if not isinstance(items, list) or isinstance(count, bool) or not isinstance(count, int) or count > _MOST:
+        raise ContentError(f"cycle takes a list and a number, not {items!r} and {count!r}")
+    return list(islice(cycle(items), count))
+
+
 def map_values(recipe: Recipe, env: Environment) -> list[Entry]:
     """Return the values of the target."""
     entries = [Entry(key, _first(wanted), "string") for key, wanted in recipe.target.match.items()]
@@ -124,8 +135,9 @@ def _map_value(value: Value, env: Environment) -> Any:
     if value.constant:
         found = env.evaluate(value.constant)
     else:
-        stated = (find_key(env.values, key) for key in value.sources)
-        found = next((each for each in stated if each is not None), value.default)
+        found = next((each for each in (find_key(env.values, key) for key in value.sources) if each is not None), None)
+        if found is None and not any(key in env.values for key in value.sources):  # null says that there is none
+            found = value.default
     if found is None:
         return None
     if value.map:
@@ -246,7 +258,10 @@ def _fit(value: Any, kind: str) -> Any:
     elif kind in ("f32", "f64"):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ContentError(f"{value!r} is no number")
-        return _round_f32(float(value)) if kind == "f32" else float(value)
+        number = _round_f32(float(value)) if kind == "f32" else float(value)
+        if not isfinite(number):
+            raise ContentError(f"{value!r} is no number that {kind} holds")
+        return number
     elif kind == "bool" and not isinstance(value, bool):
         raise ContentError(f"{value!r} is neither true nor false")
     elif kind == "string" and not isinstance(value, str):
