@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from holdall.base.text import (
 )
 from holdall.base.urls import hide_secrets_in
 from holdall.cli.options import FILE, Reading, add_reading_options, add_threads_option, for_each_file
-from holdall.cli.output import emit, emit_json_lines, emit_table, show_progress
+from holdall.cli.output import emit, emit_json_lines, emit_table, hold_back, show_progress
 from holdall.errors import MissingError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdall.model.model import Model
     from holdall.model.table import TensorTable
     from holdall.model.tensor import Tensor
-    from holdall.operations.stats import TensorStats
+    from holdall.operations.stats import Measured, TensorStats
 
 __all__ = ["ls"]
 
@@ -42,6 +42,7 @@ _DEEPEST = 32  # levels of a tree; the last one has the rest of names with more 
 
 _COUNTS = ("zeros", "nan")
 _FIGURES = ("min", "max", "mean", "std")
+_NO_STATS = ("-",) * (len(_FIGURES) + len(_COUNTS))
 
 
 @click.command(epilog="Examples: holdall ls model.oinf 'layers.0.*' --sort size; holdall ls model.oinf --stats")
@@ -65,26 +66,21 @@ def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, sta
         raise click.UsageError("--stats and --long do not go together; --json --stats has all.")
 
     def act(path: str, number: int) -> None:
-        from holdall.model.table import ListTable
-
         with reading.open(path) as model:
             rows = _match(model.tensors.names, globs)
             if globs and not rows:
                 plain = next((glob for glob in globs if not set("*?[") & set(glob)), "")
                 shown = hide_secrets_in(" ".join(map(repr, globs)))
                 raise MissingError(f"no tensor matches {shown}", plain, model.tensors.names)
-            if tree and sort == "file":
-                emit(_draw_tree(model.tensors, rows))
-                return
-            tensors = _sort(list(map(model.tensors.tensor, rows)), sort)
+            rows = _sort(model.tensors, rows, sort)
             if tree:
-                emit(_draw_tree(ListTable(tensors), range(len(tensors))))
+                emit(_draw_tree(model.tensors, rows))
             elif stats:
-                _show_stats(path, model, tensors, reading.json)
+                _show_stats(path, model, rows, reading.json)
             elif reading.json:
-                emit_json_lines(_to_json(tensor, model) for tensor in tensors)
+                emit_json_lines(_to_json(tensor, model) for tensor in map(model.tensors.tensor, rows))
             else:
-                _show_table(tensors, model, long)
+                _show_table(list(map(model.tensors.tensor, rows)), model, long)
 
     for_each_file([file], act)
 
@@ -98,17 +94,19 @@ def _match(names: Sequence[str], globs: Sequence[str]) -> Sequence[int]:
     return [row for row, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in globs)]
 
 
-def _sort(tensors: list[Tensor], order: str) -> list[Tensor]:
-    match order:
-        case "name":
-            tensors.sort(key=lambda tensor: tensor.name)
-        case "size":
-            tensors.sort(key=lambda tensor: -tensor.nbytes)
-        case "offset":
-            tensors.sort(key=lambda tensor: -1 if tensor.offset is None else tensor.offset)
-        case "dtype":
-            tensors.sort(key=lambda tensor: str(tensor.dtype))
-    return tensors
+def _sort(table: TensorTable, rows: Sequence[int], order: str) -> Sequence[int]:
+    """The rows in another order than that of the file."""
+    forms = table.forms() if order in ("size", "dtype") else None
+
+    def find_key(row: int) -> Any:
+        if order == "name":
+            return table.names[row]
+        if forms is None:
+            offset = table.tensor(row).offset
+            return -1 if offset is None else offset
+        return -(forms[row].size or 0) if order == "size" else str(forms[row].dtype)
+
+    return rows if order == "file" else sorted(rows, key=find_key)
 
 
 def _describe(tensor: Tensor, model: Model) -> dict[str, Any]:
@@ -135,33 +133,42 @@ def _to_json(tensor: Tensor, model: Model) -> dict[str, Any]:
     return {**facts, **_describe(tensor, model), **facts}  # in this order, and a format replaces none of the first
 
 
-def _show_stats(path: str, model: Model, tensors: list[Tensor], as_json: bool) -> None:
-    """Print the tensors with their statistics, which are complete before a line could break the progress bar."""
-    from holdall.operations.stats import model_stats
+def _show_stats(path: str, model: Model, rows: Sequence[int], as_json: bool) -> None:
+    """Print the tensors with their statistics. Only what is printed is kept of them."""
+    from holdall.operations.stats import TensorStats, measure_rows
 
-    names = [tensor.name for tensor in tensors]
-    with show_progress(f"statistics of {file_text(path)}") as on_progress:
-        found = list(model_stats(model, names, bins=0, progress=on_progress))
+    table = model.tensors
+    forms = [(str(form.dtype), shape_text(form.shape), form.size is not None) for form in table.forms().kinds]
+    codes = table.forms().codes.tolist()
+    wanted = None if isinstance(rows, range) else rows  # a range has all
+
+    def measure() -> Iterator[Measured]:
+        with show_progress(f"statistics of {file_text(path)}") as on_progress:
+            yield from measure_rows(model, wanted, bins=0, progress=on_progress)
+
+    def describe(found: Measured) -> tuple[str, ...]:
+        dtype, shape, has_data = forms[codes[found.row]]
+        shown = _format_stats(found.stats) if has_data and isinstance(found.stats, TensorStats) else _NO_STATS
+        return shorten(table.names[found.row], _NAME), dtype, shape, *shown
+
     if as_json:
-        emit_json_lines(_to_json(tensor, model) | _stats_to_json(tensor, stats) for tensor, stats in found)
-        return
-    rows = ((shorten(tensor.name, _NAME), str(tensor.dtype), shape_text(tensor.shape), *_format_stats(tensor, stats))
-            for tensor, stats in found)  # fmt: skip
-    emit_table(("name", "dtype", "shape", *_FIGURES, *_COUNTS), rows, right=(*_FIGURES, *_COUNTS))
+        emit_json_lines(hold_back(_stats_to_json(table.tensor(row), model, stats) for row, stats, _ in measure()))
+    else:
+        columns = ("name", "dtype", "shape", *_FIGURES, *_COUNTS)
+        emit_table(columns, map(describe, measure()), right=(*_FIGURES, *_COUNTS))
 
 
-def _stats_to_json(tensor: Tensor, stats: TensorStats | str) -> dict[str, Any]:
-    if isinstance(stats, str) or not tensor.has_data:
-        return {"skipped": stats if isinstance(stats, str) else "no data"}
-    return {name: plain(getattr(stats, name)) for name in (*_FIGURES, "zeros", "nan", "inf")}
+def _stats_to_json(tensor: Tensor, model: Model, stats: TensorStats | Exception) -> dict[str, Any]:
+    facts = _to_json(tensor, model)
+    if isinstance(stats, Exception) or not tensor.has_data:
+        return {**facts, "skipped": str(stats) if isinstance(stats, Exception) else "no data"}
+    return {**facts, **{name: plain(getattr(stats, name)) for name in (*_FIGURES, "zeros", "nan", "inf")}}
 
 
-def _format_stats(tensor: Tensor, stats: TensorStats | str) -> list[str]:
-    if isinstance(stats, str) or not tensor.has_data:
-        return ["-"] * (len(_FIGURES) + len(_COUNTS))
-    figures = [getattr(stats, name) for name in _FIGURES]
-    counts = [figure(getattr(stats, name)) for name in _COUNTS]
-    return ["-" if value is None else f"{value:.6g}" for value in figures] + counts
+def _format_stats(stats: TensorStats) -> Iterable[str]:
+    figures = (stats.min, stats.max, stats.mean, stats.std)
+    counts = (figure(stats.zeros), figure(stats.nan))
+    return (*["-" if value is None else f"{value:.6g}" for value in figures], *counts)
 
 
 def _show_table(tensors: list[Tensor], model: Model, long: bool) -> None:

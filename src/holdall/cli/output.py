@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from operator import le
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,8 +15,10 @@ from holdall.base.buffer_sizes import buffer_size
 from holdall.base.progress import Progress
 from holdall.cli import stdout_errors
 
-__all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines", "on_terminal"]
-__all__ += ["emit_pairs", "emit_table", "show_progress", "warn", "width"]
+__all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines", "hold_back"]
+__all__ += ["emit_pairs", "emit_table", "on_terminal", "show_progress", "warn", "width"]
+
+T = TypeVar("T")
 
 _NARROWEST = 16  # letters that a column of words keeps, however narrow the terminal
 _HANG = "    "  # indents the further lines of a row
@@ -197,6 +199,11 @@ def _style(cells: list[str], *, heads: bool, first: bool) -> list[str]:
     if heads:
         return [click.style(cell, bold=True) for cell in cells]
     return [click.style(cells[0], fg="cyan"), *cells[1:]] if first else cells
+
+
+def hold_back(lines: Iterable[T]) -> Iterable[T]:
+    """All ``lines`` at once, so that none breaks the bar of :func:`show_progress`, or one by one if there is none."""
+    return list(lines) if on_terminal() and sys.stderr.isatty() else lines
 
 
 @contextmanager

@@ -38,14 +38,15 @@ class TensorFacts:
 def gather_facts(model: Model, on_progress: Progress) -> Iterator[TensorFacts]:
     """Yield the facts of each tensor, in file order, read in bounded memory."""
     from holdall.operations.preview import preview_tensor
-    from holdall.operations.stats import model_stats
+    from holdall.operations.stats import TensorStats, measure_rows
 
-    for tensor, stats in model_stats(model, progress=on_progress):
-        if not tensor.has_data or isinstance(stats, str):
-            yield TensorFacts(tensor, stats if tensor.has_data else "no data")
+    for row, stats, preview in measure_rows(model, progress=on_progress, previews=True):
+        tensor = model.tensors.tensor(row)
+        if not tensor.has_data or not isinstance(stats, TensorStats):
+            yield TensorFacts(tensor, str(stats) if tensor.has_data else "no data")
             continue
         try:
-            yield TensorFacts(tensor, stats, preview_tensor(tensor))
+            yield TensorFacts(tensor, stats, preview or preview_tensor(tensor))
         except FormatError:
             raise
         except (ContentError, UnsupportedError) as error:
@@ -61,23 +62,24 @@ def format_content(model: Model) -> Iterator[str]:
         yield f"  {_style(entry.key)}{kind and f': {kind}'} = {value}"
 
 
-def format_facts(facts: TensorFacts) -> Iterator[str]:
-    """Yield the lines of one tensor."""
+def format_facts(facts: TensorFacts) -> str:
+    """The lines of one tensor."""
     tensor, stats = facts.tensor, facts.stats
     head = f"  {_style(tensor.name)}: {tensor.dtype}{shape_text(tensor.shape)}"
     if isinstance(stats, str):
-        yield f"{head}: {clean(stats)}"
+        lines = [f"{head}: {clean(stats)}"]
     else:
         special = (("NaN", stats.nan), ("inf", stats.inf), ("zero", stats.zeros))
-        odd = "".join(f", {plural(count, kind)}" for kind, count in special if count)
-        yield f"{head}: {plural(stats.count, 'element')}{odd}, {plural(tensor.nbytes, 'byte')}"
+        odd = "".join([f", {plural(count, kind)}" for kind, count in special if count])
+        lines = [f"{head}: {plural(stats.count, 'element')}{odd}, {plural(tensor.nbytes, 'byte')}"]
     if tensor.scaling is not None:
-        yield f"    quant: {_format_scaling(tensor.scaling)}"
+        lines.append(f"    quant: {_format_scaling(tensor.scaling)}")
     if facts.preview is not None:
-        yield from (f"    {_format_row(row)}" for row in facts.preview.rows)
-        yield from ["    ..."] if facts.preview.more else []
+        lines += [f"    {_format_row(row)}" for row in facts.preview.rows]
+        lines += ["    ..."] if facts.preview.more else []
     if not isinstance(stats, str):
-        yield from _format_stats(stats)
+        lines += _format_stats(stats)
+    return "\n".join(lines)
 
 
 def summary_to_json(model: Model, facts: Iterable[TensorFacts]) -> dict[str, Any]:
@@ -101,12 +103,18 @@ def _facts_to_json(facts: TensorFacts) -> dict[str, Any]:
     return {**row, "nbytes": tensor.nbytes}
 
 
-def _format_stats(stats: TensorStats) -> Iterator[str]:
-    yield "    " + ", ".join(f"{name} {_number(getattr(stats, name))}" for name in _FIELDS)
-    most = max((part.count for part in stats.histogram), default=0)
+def _format_stats(stats: TensorStats) -> list[str]:
+    figures = (stats.min, stats.max, stats.mean, stats.median, stats.std)
+    lines = ["    min {}, max {}, mean {}, median {}, std {}".format(*map(_number, figures))]
+    most = max([part.count for part in stats.histogram], default=0)
+    end, text = None, ""
     for part in stats.histogram:
-        span = _number(part.low) if part.low == part.high else f"{_number(part.low)} .. {_number(part.high)}"
-        yield f"    {span:>26}  {'█' * max(1, round(30 * part.count / most))} {part.count:,}"
+        low = text if part.low == end else _number(part.low)  # mostly the end of the bin before
+        end = part.high
+        text = low if part.low == end else _number(end)
+        span = low if part.low == end else f"{low} .. {text}"
+        lines.append(f"    {span:>26}  {'█' * (round(30 * part.count / most) or 1)} {part.count:,}")
+    return lines
 
 
 def _format_scaling(scaling: Any) -> str:
@@ -149,10 +157,14 @@ def _format_values(values: Any) -> str:
 
 
 def _format_row(values: Iterable[Any]) -> str:
-    return "{ " + ", ".join("..." if value is ... else _format_value(value) for value in values) + " }"
+    return f"{{ {', '.join(map(_format_value, values))} }}"
 
 
 def _format_value(value: Any) -> str:
+    if type(value) is float:  # as most are
+        return f"{value:.6g}"
+    if value is ...:
+        return "..."
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

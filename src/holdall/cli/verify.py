@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from holdall.base.check import SEVERITIES
 from holdall.base.text import brief, clean, file_text, plural
 from holdall.cli.options import EXIT_CODES, FILE, Reading, add_reading_options, add_threads_option, for_each_file
-from holdall.cli.output import echo, emit, emit_json, emit_pairs, show_progress
+from holdall.cli.output import echo, emit, emit_json, emit_pairs, hold_back, show_progress
 from holdall.cli.side_files import read_side_json
 from holdall.cli.summary import format_content, format_facts, gather_facts, summary_to_json
 from holdall.errors import ContentError, FormatError, UnsupportedError
@@ -62,8 +61,8 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
         if reading.json:
             facts = _to_json(report)
             if stats and report.ok:
-                with _open_summary(path, reading) as (model, tensors):
-                    facts |= summary_to_json(model, tensors)
+                with reading.open(path) as model:
+                    facts |= summary_to_json(model, _gather(path, model))
             emit_json(facts)
         else:
             echo(_format_verdict(report))
@@ -72,9 +71,9 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
             if report.unchecked:
                 emit_pairs([("checked", report.checked), ("not checked", report.unchecked)], indent="  ")
             if stats and report.ok:
-                with _open_summary(path, reading) as (model, tensors):
+                with reading.open(path) as model:
                     emit(format_content(model))
-                    emit(line for facts in tensors for line in format_facts(facts))
+                    emit(hold_back(map(format_facts, _gather(path, model))))
         return EXIT_CODES[report.verdict]
 
     for_each_file(files, act)
@@ -152,10 +151,6 @@ def _to_json(report: Report) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _open_summary(path: str, reading: Reading) -> Iterator[tuple[Model, list[TensorFacts]]]:
-    """Open ``path`` and gather the facts of all tensors before any is printed: no line breaks the progress bar."""
-    with reading.open(path) as model:
-        with show_progress(f"statistics of {file_text(path)}") as on_progress:
-            gathered = list(gather_facts(model, on_progress))
-        yield model, gathered
+def _gather(path: str, model: Model) -> Iterator[TensorFacts]:
+    with show_progress(f"statistics of {file_text(path)}") as on_progress:
+        yield from gather_facts(model, on_progress)

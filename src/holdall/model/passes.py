@@ -11,9 +11,10 @@ from holdall.base.buffer_sizes import buffer_size
 from holdall.base.memory import lend_memory
 from holdall.base.parallel import map_in_order
 from holdall.model.payload import InMemory, Payload, SourceRange
+from holdall.source import Source
 
-__all__ = ["PIECE", "Piece", "can_read_anywhere", "is_random_access", "map_pieces", "read_into", "split_payload"]
-__all__ += ["split_reads", "use_ranges"]
+__all__ = ["PIECE", "Piece", "can_read_anywhere", "is_random_access", "map_pieces", "read_into"]
+__all__ += ["reads_anywhere", "split_payload", "split_reads", "use_ranges"]
 
 R = TypeVar("R")
 
@@ -49,7 +50,12 @@ class Piece:
 
 def can_read_anywhere(payload: Payload | None) -> TypeGuard[SourceRange]:
     """Whether several threads may read parts of the payload at the same time, each with a read of its own."""
-    return type(payload) is SourceRange and not payload.source.is_remote and not payload.source.is_checked
+    return type(payload) is SourceRange and reads_anywhere(payload.source)
+
+
+def reads_anywhere(source: Source) -> bool:
+    """Whether several threads may read parts of the source at the same time, each with a read of its own."""
+    return not source.is_remote and not source.is_checked
 
 
 def is_random_access(payload: Payload) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdall.model.tensor import Tensor
 
-__all__ = ["Preview", "preview_array", "preview_list", "preview_tensor"]
+__all__ = ["Preview", "preview_alike", "preview_array", "preview_list", "preview_tensor"]
 
 _WHOLE = 10  # values of a row that is shown as a whole
 _ENDS = 5  # values at each end of a longer row
@@ -49,6 +49,25 @@ def preview_array(array: NDArray[Any]) -> Preview:
     """
     flat = array.reshape(-1)
     return _choose_rows(array.shape, lambda row, size: preview_list(flat[row * size : (row + 1) * size].tolist()))
+
+
+def preview_alike(values: NDArray[Any], shape: Sequence[int]) -> list[Preview]:
+    """The same of many tensors of one shape, the columns of ``values``.
+
+    >>> import numpy as np
+    >>> preview_alike(np.arange(24).reshape(12, 2), [12])[1].rows
+    ((1, 3, 5, 7, 9, Ellipsis, 15, 17, 19, 21, 23),)
+    """
+    import numpy as np
+
+    places = preview_array(np.arange(len(values)).reshape(shape))
+    shown = [[place for place in row if place is not ...] for row in places.rows]
+    rows = [values[row].T.tolist() for row in shown]
+    for number, row in enumerate(places.rows):
+        if ... in row:
+            for part in rows[number]:
+                part.insert(_ENDS, ...)
+    return [Preview(tuple(map(tuple, parts)), places.more) for parts in zip(*rows, strict=True)]
 
 
 def _choose_rows(shape: Sequence[int], take: Callable[[int, int], tuple[Any, ...]]) -> Preview:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from holdall.binary.kernels.buffers import Bytes
 
 __all__ = [
+    "BLOCK",
     "CODES",
+    "LANES",
     "LAST_PLACE",
     "code_distances",
     "count_codes",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 CODES = 1 << 16
-_LANES, _BLOCK = 8, 1024
+LANES, BLOCK = 8, 1024
 _KINDS = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "u32": "<u4", "i64": "<i8", "u64": "<u8"}
 
 # A code is the sign and the upper bits of a float that has 8 bits of exponent and 7 of mantissa.
@@ -66,8 +68,8 @@ def measure(
     count, mean, spread, nan, inf, zeros = 0, 0.0, 0.0, 0, 0, 0
     low: Any = None
     high: Any = None
-    for at in range(0, values.size, _BLOCK):
-        block = values[at : at + _BLOCK]
+    for at in range(0, values.size, BLOCK):
+        block = values[at : at + BLOCK]
         finite = block[np.isfinite(block)]
         missing = int(np.isnan(block).sum())
         nan += missing
@@ -176,11 +178,11 @@ def _check_counts(size: int, codes: int) -> None:
 def _measure_block(distances: NDArray[np.float64]) -> tuple[int, float, float]:
     """Count, mean and sum of squared distances of a block. Squares are those of distances from its first element."""
     count, first = distances.size, float(distances[0])
-    apart = np.zeros(-(-count // _LANES) * _LANES)
+    apart = np.zeros(-(-count // LANES) * LANES)
     apart[:count] = distances - first
     # Not sum(): from Python 3.12 on it keeps what the additions of floats round away.
     total, squares = (
-        reduce(add, lanes.reshape(-1, _LANES).sum(axis=0).tolist(), 0.0) for lanes in (apart, apart * apart)
+        reduce(add, lanes.reshape(-1, LANES).sum(axis=0).tolist(), 0.0) for lanes in (apart, apart * apart)
     )
     middle = total / count
     return count, first + middle, max(0.0, squares - total * middle)

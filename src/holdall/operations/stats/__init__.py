@@ -12,6 +12,6 @@ All cores work at the same time, in bounded memory, and the results do not depen
 from __future__ import annotations
 
 from holdall.operations.stats.measures import Bin, TensorStats
-from holdall.operations.stats.run import model_stats, tensor_stats
+from holdall.operations.stats.run import Measured, measure_rows, model_stats, tensor_stats
 
-__all__ = ["Bin", "TensorStats", "model_stats", "tensor_stats"]
+__all__ = ["Bin", "Measured", "TensorStats", "measure_rows", "model_stats", "tensor_stats"]

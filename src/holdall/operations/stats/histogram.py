@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import frexp, inf, nextafter
+from math import ceil, frexp, inf, nextafter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +32,8 @@ _SINGLE_VALUES = 20  # integers that span no more than this are counted one by o
 def count_bins(values: NDArray[Any], low: Number, high: Number, bins: int) -> tuple[Bin, ...]:
     """Count finite ``values``, which lie from ``low`` to ``high``, in equal bins."""
     pairs = _divide(low, high, bins, values.dtype)
-    starts = [_first_from(border, values.dtype) for border, _ in pairs[1:]]
-    borders = np.array([start for start in starts if start <= high], values.dtype)  # others may be beyond the type
-    above = np.zeros(len(starts), np.uint64)
+    above = np.zeros(len(pairs) - 1, np.uint64)
+    borders = _first_from([border for border, _ in pairs[1:]], high, values.dtype)
     kernels.count_reached(f"{values.dtype.kind}{8 * values.dtype.itemsize}", values, borders, above[: borders.size])
     return _join(pairs, [values.size, *above.tolist()])
 
@@ -55,7 +54,7 @@ def _divide(low: Number, high: Number, bins: int, dtype: np.dtype[Any]) -> list[
         return [(low, high)]
     if _has_single_values(low, high, dtype):
         return [(value, value) for value in range(int(low), int(high) + 1)]
-    inner = _divide_equally(low, high, bins)
+    inner = _divide_equally(low, high, bins, dtype)
     return list(pairwise([low, *inner, high]))
 
 
@@ -63,11 +62,33 @@ def _has_single_values(low: Number, high: Number, dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iub" and high - low <= _SINGLE_VALUES
 
 
-def _divide_equally(low: Number, high: Number, bins: int) -> list[float]:
+def _divide_equally(low: Number, high: Number, bins: int, dtype: np.dtype[Any]) -> list[float]:
     """The borders between equal bins, rounded once: the quotient of two integers is."""
+    if is_single(dtype):
+        borders, exact = divide_singles(np.float64(low), np.float64(high), bins)
+        if exact.all():
+            found: list[float] = borders.tolist()
+            return found
     (start, below), (stop, above) = low.as_integer_ratio(), high.as_integer_ratio()
     whole = below * above * bins
     return [(start * above * (bins - part) + stop * below * part) / whole for part in range(1, bins)]
+
+
+def is_single(dtype: np.dtype[Any]) -> bool:
+    """Whether all values of a type are float32 too, with at most 24 bits."""
+    return dtype.kind not in "iub" and dtype.itemsize <= 4
+
+
+def divide_singles(low: Any, high: Any, bins: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The borders between equal bins along the last axis, and which of them are exact quotients, rounded once.
+
+    ``low`` and ``high`` are float32 as float64, so that their multiples are exact; the sum of two need not be.
+    """
+    parts = np.arange(1, bins)
+    first, second = low * (bins - parts), high * parts
+    total = first + second
+    back = total - first
+    return total / bins, (first - (total - back)) + (second - back) == 0
 
 
 def _join(pairs: Sequence[tuple[Number, Number]], reached: Sequence[int]) -> tuple[Bin, ...]:
@@ -76,9 +97,16 @@ def _join(pairs: Sequence[tuple[Number, Number]], reached: Sequence[int]) -> tup
     return tuple(Bin(low, high, count) for (low, high), count in zip(pairs, counts, strict=True) if count)
 
 
-def _first_from(border: Number, dtype: np.dtype[Any]) -> Number:
-    """Return the smallest value of ``dtype`` that is not below ``border``."""
-    return _first_at(_fix(border), dtype)
+def _first_from(borders: Sequence[Number], high: Number, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The smallest value of ``dtype`` that is not below each border, up to ``high``: others may be beyond the type."""
+    if dtype.kind in "iub":
+        return np.array([first for border in borders if (first := ceil(border)) <= high], dtype)
+    exact = np.array(borders, np.float64)
+    found = exact.astype(dtype)
+    below = found < exact
+    if below.any():
+        found[below] = np.nextafter(found[below], dtype.type(inf))
+    return found
 
 
 def _first_at(border: int, dtype: np.dtype[Any], *, beyond: bool = False) -> Number:
@@ -128,7 +156,7 @@ class CodedValues:
             reached = [self._count_from(place) for place in self._find_places(singles)]
             return _join([(value, value) for value in singles], reached)
         borders: dict[Number, int] = {low: -LAST_PLACE}
-        wanted = _divide_equally(low, high, bins)
+        wanted = _divide_equally(low, high, bins, self._dtype)
         for border, place in zip(wanted, self._find_places(wanted), strict=True):
             below, above = self._start_of(place), self._start_of(place + 1)
             is_below = border - below <= above - border

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,5 +34,8 @@ def average_exactly(low: Number, high: Number) -> Number:
     """
     if low == high:
         return low + 0  # a zero without its sign
-    mean = (Fraction(low) + Fraction(high)) / 2
-    return int(mean) if isinstance(low, int) and mean.denominator == 1 else float(mean)
+    total = low + high
+    if isinstance(total, int):
+        return total / 2 if total % 2 else total // 2
+    # A sum is rounded only where half of it is exact, and halves are exact where the sum is beyond the type.
+    return low / 2 + high / 2 if isinf(total) else total / 2
