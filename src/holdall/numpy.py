@@ -25,19 +25,24 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
-def load_file(path: str | os.PathLike[str], *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
+def load_file(
+    path: str | os.PathLike[str], *, check: bool = False, decode: bool = False, **options: Any
+) -> dict[str, NDArray[Any]]:
     """Load every tensor of a file as a copy that is safe to modify.
 
     ``options`` are those of :func:`holdall.open`. Types that numpy lacks (bf16, f8) are those of ml_dtypes; quantized
     tensors are decoded. ``check=True`` checks the hashes that the file states, and raises HashError if one is wrong.
+    ``decode=True`` gives plain arrays for weights that are made of several tensors: FP8 with scales, GPTQ and others.
     ``holdall.open(path)[name].numpy()`` gives views of the file instead of copies.
     """
-    return _load(path, check, options)
+    return _load(path, check, decode, options)
 
 
-def load(data: bytes | bytearray | memoryview, *, check: bool = False, **options: Any) -> dict[str, NDArray[Any]]:
+def load(
+    data: bytes | bytearray | memoryview, *, check: bool = False, decode: bool = False, **options: Any
+) -> dict[str, NDArray[Any]]:
     """Load every tensor of a file that is in memory."""
-    return _load(data, check, options)
+    return _load(data, check, decode, options)
 
 
 def save_file(
@@ -64,8 +69,8 @@ def save(
     return save_to_bytes(tensors, _to_tensors, metadata, format, options)
 
 
-def _load(what: Any, check: bool, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    with open_to_load(what, check, options) as model:
+def _load(what: Any, check: bool, decode: bool, options: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    with open_to_load(what, check, options, decode) as model:
         return map_copies(lambda tensor, values: values, model)
 
 

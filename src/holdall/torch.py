@@ -50,15 +50,21 @@ _WIDE = {"i4": "i8", "i2": "i8", "i1": "i8", "t2": "i8", "t1": "i8", "u4": "u8",
 
 
 def load_file(
-    path: str | os.PathLike[str], device: str | torch.device | None = None, *, check: bool = False, **options: Any
+    path: str | os.PathLike[str],
+    device: str | torch.device | None = None,
+    *,
+    check: bool = False,
+    decode: bool = False,
+    **options: Any,
 ) -> dict[str, torch.Tensor]:
     """Load every tensor of a file as a copy on ``device``, safe to modify even if tensors of the file share bytes.
 
     ``device="meta"`` gives types and shapes without reading a payload. ``check=True`` checks the hashes that the file
     states, and raises HashError if one is wrong. ``options`` are those of :func:`holdall.open`; quantized tensors are
-    decoded.
+    decoded. ``decode=True`` gives plain tensors for weights that are made of several tensors: FP8 with scales, GPTQ
+    and others.
     """
-    return _load(path, device, check, options)
+    return _load(path, device, check, options, decode)
 
 
 def load(
@@ -66,24 +72,31 @@ def load(
     device: str | torch.device | None = None,
     *,
     check: bool = False,
+    decode: bool = False,
     **options: Any,
 ) -> dict[str, torch.Tensor]:
     """Load every tensor of a file that is in memory."""
-    return _load(data, device, check, options)
+    return _load(data, device, check, options, decode)
 
 
 def load_into(
-    module: torch.nn.Module, path: str | os.PathLike[str], *, strict: bool = True, check: bool = False, **options: Any
+    module: torch.nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    strict: bool = True,
+    check: bool = False,
+    decode: bool = False,
+    **options: Any,
 ) -> list[str]:
     """Copy the tensors of a file into the parameters and buffers of ``module``; return the names that only one has.
 
     Shapes and dtypes must be those of the module, so that no value is rounded. With ``strict``, a name that only the
-    file or only the module has raises MissingError. ``check`` and ``options`` are as in :func:`load_file`.
+    file or only the module has raises MissingError. ``check``, ``decode`` and ``options`` are as in :func:`load_file`.
     """
     import torch
 
     own = module.state_dict(keep_vars=True)
-    with open_to_load(path, check, options) as model, torch.no_grad():
+    with open_to_load(path, check, options, decode) as model, torch.no_grad():
         unmatched = [name for name in own if name not in model] + [name for name in model if name not in own]
         if unmatched and strict:
             raise MissingError(
@@ -175,9 +188,9 @@ def _torch_type(tensor: Tensor) -> torch.dtype:
 
 
 def _load(
-    what: Any, device: str | torch.device | None, check: bool, options: Mapping[str, Any]
+    what: Any, device: str | torch.device | None, check: bool, options: Mapping[str, Any], decode: bool
 ) -> dict[str, torch.Tensor]:
-    with open_to_load(what, check, options) as model:
+    with open_to_load(what, check, options, decode) as model:
         if _is_meta(device):
             return {tensor.name: to_torch(tensor, device) for tensor in model.tensors}
         return map_copies(lambda tensor, values: _wrap(tensor, values, device), model)

@@ -147,7 +147,7 @@ def test_torch_meta_reads_no_payload(tmp_path: Path, torch) -> None:
     tensors = {"w": torch.zeros(1000, 1000), "h": torch.zeros(4, 5, dtype=torch.bfloat16)}
     front.save_file(tensors, tmp_path / "m.safetensors")
     source = RecordingSource(source_of(tmp_path / "m.safetensors", map=False))
-    found = front._load(source, "meta", False, {})
+    found = front._load(source, "meta", False, {}, False)
     assert {name: (t.device.type, t.dtype, t.shape) for name, t in found.items()} == {
         name: ("meta", t.dtype, t.shape) for name, t in tensors.items()
     }

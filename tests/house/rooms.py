@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "holdall"
 
 # From the ground up: a room imports from itself and from rooms before it.
 ROOMS = (
-    *("base", "binary", "source", "model", "sink", "quant", "format", "recipes"),
+    *("base", "binary", "source", "model", "sink", "quant", "format", "packed", "recipes"),
     *("operations", "profiles", "params", "runtime", "report", "viewer", "fronts", "cli", "testing"),
 )
 

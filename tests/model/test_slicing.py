@@ -156,7 +156,7 @@ class Doubled(Encoding):
         width = int(np.prod(shape[1:]))
         return [(start * width, stop * width)] if self.apart and shape else None
 
-    def decode_rows(self, ranges, shape):
+    def decode_rows(self, ranges, shape, first=0):
         return self.decode(b"".join(map(bytes, ranges)), shape)
 
 

@@ -36,8 +36,10 @@ from holdall.operations.overview import OTHER, count_kinds, find_duplicates, fin
 
 if TYPE_CHECKING:
     from holdall.model.model import Model
+    from holdall.model.table import TensorTable
     from holdall.operations.examine import Examination
     from holdall.operations.truncated import Truncation
+    from holdall.packed.packed_weights import PackedWeights
     from holdall.source import Source
 
 __all__ = ["info"]
@@ -114,9 +116,10 @@ def _to_json(seen: Examination, model: Model | None, cut: Truncation | None, dup
 
 
 def _content_to_json(model: Model, size: int) -> dict[str, Any]:
-    totals = model.tensors.totals()
-    largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
-    return {
+    packed, table = _find_weights(model)
+    totals = table.totals()
+    largest = [table[row] for row in table.largest(_LARGEST)]
+    facts: dict[str, Any] = {
         "version": list(model.version),
         "size": size,
         "files": len(_list_files(model)),
@@ -141,10 +144,18 @@ def _content_to_json(model: Model, size: int) -> dict[str, Any]:
         ],
         "kinds": [
             {"kind": kind, "tensors": total.tensors, "parameters": json_count(total.parameters)}
-            for kind, total in count_kinds(model.tensors).items()
+            for kind, total in count_kinds(table).items()
         ],
         "tied": find_tied(model.tensors),
     }
+    if packed is not None:
+        facts["packed"] = {
+            "scheme": packed.scheme.name,
+            "weights": len(packed.weights),
+            "bits_per_weight": round(packed.bits_per_weight, 4),
+            "problems": [str(problem) for problem in packed.problems],
+        }
+    return facts
 
 
 def _list_beside(seen: Examination, model: Model) -> list[str]:
@@ -179,7 +190,8 @@ def _cut_lines(cut: Truncation) -> list[tuple[str, str]]:
 
 
 def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> None:
-    totals = model.tensors.totals()
+    packed, table = _find_weights(model)
+    totals = table.totals()
     parameters = sum(total.elements for total in totals.values())
     nbytes = sum(total.nbytes for total in totals.values())
     version = ".".join(map(str, model.version))
@@ -191,6 +203,7 @@ def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> No
             *([] if cut is None else _cut_lines(cut)),
             *((name, brief(value)) for name, value in _describe(seen, model).items() if isinstance(value, str)),
             ("tensors", f"{len(model.tensors):,} holding {size_text(nbytes)}"),
+            *([] if packed is None else [("packed", clean(packed.describe()))]),
             ("parameters", count_text(parameters) + (f" ({parameters:,})" if 1000 <= parameters < 1 << 64 else "")),
         ]
     )
@@ -204,7 +217,7 @@ def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> No
               right=("tensors", "parameters", "bytes", "share"), indent="  ")  # fmt: skip
         if len(totals) > _ENTRIES:
             emit([f"  … and {len(totals) - _ENTRIES:,} more (--json shows all)"])
-    _show_kinds(model, parameters)
+    _show_kinds(table, parameters)
     room = max(20, width() - 40)
     _show_section("size variables", {name: str(value) for name, value in model.sizevars.items()})
     _show_section("metadata", *_choose_entries(model, room))
@@ -213,16 +226,24 @@ def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> No
     for name, value in _describe(seen, model).items():
         if not isinstance(value, str):
             _show_rows(name, value)
-    largest = [model.tensors[row] for row in model.tensors.largest(_LARGEST)]
+    largest = [table[row] for row in table.largest(_LARGEST)]
     if any(tensor.nbytes for tensor in largest):
         echo()
         cells = ((shorten(t.name, _NAME), str(t.dtype), shape_text(t.shape, 6), size_text(t.nbytes)) for t in largest)
         emit_table(("largest tensors", "dtype", "shape", "bytes"), cells, right=("bytes",), indent="  ")
 
 
-def _show_kinds(model: Model, parameters: int) -> None:
+def _find_weights(model: Model) -> tuple[PackedWeights | None, TensorTable]:
+    """Find packed weights, and the tensors to count: one for each weight, or all stored ones if they cannot be used."""
+    from holdall.packed import find_weights
+
+    found = find_weights(model)
+    return found, model.tensors if found is None or found.problems else found.join().tensors
+
+
+def _show_kinds(table: TensorTable, parameters: int) -> None:
     """Show the kinds of layers, unless the names tell none of them."""
-    kinds = count_kinds(model.tensors)
+    kinds = count_kinds(table)
     if set(kinds) - {OTHER}:
         rows = (
             (kind, f"{total.tensors:,}", count_text(total.parameters), percent(total.parameters, parameters))

@@ -55,9 +55,13 @@ _NO_STATS = ("-",) * (len(_FIGURES) + len(_COUNTS))
               help="Exact bytes, elements, the byte after the last, and what the format states: hash, shard, flags, "
               "quantization.")  # fmt: skip
 @click.option("--stats", is_flag=True, help="Read the tensors; show extremes, mean, standard deviation, zeros and NaN.")
+@click.option("--logical/--stored", default=False,
+              help="Show weights that are made of several tensors as one, or what is stored (default).")  # fmt: skip
 @add_threads_option
 @add_reading_options
-def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, stats: bool, reading: Reading) -> None:
+def ls(
+    file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, stats: bool, logical: bool, reading: Reading
+) -> None:
     """List the tensors of FILE, or those whose names match a GLOB. Reads no payload but for --stats."""
 
     if tree and (long or reading.json or stats):
@@ -66,7 +70,8 @@ def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, sta
         raise click.UsageError("--stats and --long do not go together; --json --stats has all.")
 
     def act(path: str, number: int) -> None:
-        with reading.open(path) as model:
+        with reading.open(path) as stored:
+            model = _join_weights(stored) if logical else stored
             rows = _match(model.tensors.names, globs)
             if globs and not rows:
                 plain = next((glob for glob in globs if not set("*?[") & set(glob)), "")
@@ -83,6 +88,12 @@ def ls(file: str, globs: tuple[str, ...], sort: str, tree: bool, long: bool, sta
                 _show_table(list(map(model.tensors.tensor, rows)), model, long)
 
     for_each_file([file], act)
+
+
+def _join_weights(model: Model) -> Model:
+    from holdall.packed import join_weights
+
+    return join_weights(model)
 
 
 def _match(names: Sequence[str], globs: Sequence[str]) -> Sequence[int]:

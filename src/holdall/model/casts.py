@@ -175,30 +175,34 @@ def transpose(tensor: Tensor) -> Tensor:
     return _derive(tensor, dtype, shape, make)
 
 
-def dequantize(tensor: Tensor) -> Tensor:
-    """Return a tensor that is encoded or has quantization parameters as float32, decoded some values at a time.
+def dequantize(tensor: Tensor, to: str | None = None) -> Tensor:
+    """Return a tensor that is encoded or has quantization parameters as plain numbers, decoded some at a time.
 
+    They are float32, or what the encoding says its values are, rounded once from float32; ``to`` names another dtype.
     Any other tensor is returned unchanged, and one of an unknown encoding, which nothing decodes.
     """
-    f32, scaling = DTYPES["f32"], tensor.scaling
-    if isinstance(tensor.dtype, (DType, Opaque)) and scaling is None:
+    encoding, scaling = tensor.dtype, tensor.scaling
+    if isinstance(encoding, (DType, Opaque)) and scaling is None:
         return tensor
+    dtype = DTYPES[to or ("f32" if isinstance(encoding, DType) else encoding.plain_type)]
     if tensor.payload is None:
-        return Tensor(tensor.name, f32, tensor.shape, None)
+        return Tensor(tensor.name, dtype, tensor.shape, None)
 
     def fill(portion: Portion, out: memoryview) -> None:
         import numpy as np
 
-        values = np.frombuffer(out, np.float32)
-        if scaling is None:
-            portion.decode_into(values)
+        if dtype.name != "f32":
+            portion.use(lambda values: _encode_values(values, dtype, portion.first, out))
+        elif scaling is None:
+            portion.decode_into(np.frombuffer(out, np.float32))
         else:
-            values[:] = portion.use(lambda block: scaling.dequantize(block, tensor.shape, portion.first))
+            values = portion.use(lambda block: scaling.dequantize(block, tensor.shape, portion.first))
+            np.frombuffer(out, np.float32)[:] = values
 
     def make() -> Iterator[memoryview]:
-        return (values for values, _ in _fill(tensor, _BLOCK // 4, lambda count: 4 * count, fill))
+        return (values for values, _ in _fill(tensor, _BLOCK // 4, lambda count: dtype.nbytes((count,)), fill))
 
-    return _derive(tensor, f32, tensor.shape, make)
+    return _derive(tensor, dtype, tensor.shape, make)
 
 
 def _fill(

@@ -27,6 +27,11 @@ class Encoding(ABC):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def plain_type(self) -> str:
+        """The dtype of the values when they are stored without the encoding."""
+        return "f32"
+
     @abstractmethod
     def nbytes(self, shape: Sequence[int]) -> int:
         """Stored bytes of a tensor of this shape."""
@@ -39,13 +44,16 @@ class Encoding(ABC):
         """The byte ranges of the rows ``start..stop`` of the first axis; None when rows cannot be decoded alone."""
         return None
 
-    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
-        """Decode a fresh array from the bytes of the ranges that :meth:`rows` gave; ``shape`` is that of these rows."""
+    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int], first: int = 0) -> NDArray[Any]:
+        """Decode a fresh array from the bytes of the ranges that :meth:`rows` gave; ``shape`` is that of these rows.
+
+        ``first`` is the number of the first of them.
+        """
         raise UnsupportedError(f"{self.name}: rows cannot be decoded alone")
 
-    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
         """Decode the rows of :meth:`decode_rows` into the float32 array ``out``, on this thread."""
-        out[...] = self.decode_rows(ranges, out.shape)
+        out[...] = self.decode_rows(ranges, out.shape, first)
 
 
 class Opaque(Encoding):

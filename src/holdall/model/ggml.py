@@ -77,11 +77,11 @@ class Blocks(Encoding):
         row = prod(shape[1:]) // self.elements * self.block_bytes
         return [(start * row, stop * row)]
 
-    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
+    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int], first: int = 0) -> NDArray[Any]:
         """Decode the rows of one range."""
         return self.decode(ranges[0], shape)
 
-    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
         """Decode the rows of one range into ``out``."""
         if self.id in _NATIVE:
             self._decode_blocks(ranges[0], out)

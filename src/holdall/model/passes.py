@@ -10,7 +10,7 @@ from typing import TypeGuard, TypeVar
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.memory import lend_memory
 from holdall.base.parallel import map_in_order
-from holdall.model.payload import InMemory, Payload, SourceRange
+from holdall.model.payload import InMemory, Joined, Payload, SourceRange
 from holdall.source import Source
 
 __all__ = ["PIECE", "Piece", "can_read_anywhere", "is_random_access", "map_pieces", "read_into"]
@@ -60,6 +60,8 @@ def reads_anywhere(source: Source) -> bool:
 
 def is_random_access(payload: Payload) -> bool:
     """Whether parts of the payload can be had at no more cost than in order: :func:`can_read_anywhere`, or memory."""
+    if isinstance(payload, Joined):
+        return all(map(is_random_access, payload.inputs))
     return can_read_anywhere(payload) or isinstance(payload, InMemory)
 
 
@@ -115,16 +117,21 @@ def use_ranges(payload: Payload, ranges: Sequence[tuple[int, int]], work: Callab
     >>> use_ranges(InMemory(b"holdall"), [(4, 7), (0, 4)], lambda parts: [bytes(part) for part in parts])
     [b'all', b'hold']
     """
-    if not isinstance(payload, SourceRange):
+    if not isinstance(payload, (SourceRange, Joined)):
         return work([payload.slice(*each) for each in ranges])
     with lend_memory(sum(stop - start for start, stop in ranges)) as memory:
         return work(list(_read_ranges(payload, ranges, memory)))
 
 
-def _read_ranges(payload: SourceRange, ranges: Sequence[tuple[int, int]], memory: memoryview) -> Iterator[memoryview]:
+def _read_ranges(payload: Payload, ranges: Sequence[tuple[int, int]], memory: memoryview) -> Iterator[memoryview]:
     at = 0
     for start, stop in ranges:
-        part = memory[at : at + stop - start]
-        payload.source.read_into(payload.offset + start, part)
-        yield part
-        at += stop - start
+        found = payload.find(start, stop) if isinstance(payload, Joined) else None
+        owner, low, high = found or (payload, start, stop)
+        if isinstance(owner, SourceRange):
+            part = memory[at : at + high - low]
+            owner.source.read_into(owner.offset + low, part)
+            yield part
+            at += high - low
+        else:
+            yield owner.slice(low, high)

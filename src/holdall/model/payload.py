@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdall.base.buffer_sizes import buffer_size
@@ -15,7 +17,7 @@ from holdall.source.buffers import regroup
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Computed", "InMemory", "Payload", "SourceRange", "Span"]
+__all__ = ["Computed", "InMemory", "Joined", "Payload", "SourceRange", "Span"]
 
 _SMALL = buffer_size(1 << 16)  # bytes that are joined at once: shared memory would cost more than it saves
 
@@ -109,6 +111,46 @@ class InMemory(Payload):
         data = self.data
         for start in range(0, self.size, piece):
             yield data[start : start + piece]
+
+
+class Joined(Payload):
+    """The bytes of several payloads, one after the other.
+
+    >>> Joined([InMemory(b"hold"), InMemory(b"all")]).read()
+    b'holdall'
+    """
+
+    __slots__ = ("_starts", "inputs", "size")
+
+    def __init__(self, inputs: Sequence[Payload]) -> None:
+        self.inputs = tuple(inputs)
+        self._starts = list(accumulate((each.size for each in self.inputs), initial=0))
+        self.size: int = self._starts[-1]
+
+    def find(self, start: int, stop: int) -> tuple[Payload, int, int] | None:
+        """Find the payload that has the bytes ``start..stop``, and where they are in it; None if several have them."""
+        number = min(bisect_right(self._starts, start), len(self.inputs)) - 1
+        if number < 0 or stop > self._starts[number + 1]:
+            return None
+        return self.inputs[number], start - self._starts[number], stop - self._starts[number]
+
+    def slice(self, start: int, stop: int) -> memoryview:
+        found = self.find(start, stop)
+        if found is not None:
+            return found[0].slice(*found[1:])
+        pieces = bytearray()
+        for payload, first in zip(self.inputs, self._starts, strict=False):
+            low, high = max(start, first) - first, min(stop, first + payload.size) - first
+            if low < high:
+                pieces += payload.slice(low, high)
+        return memoryview(bytes(pieces))
+
+    def chunks(self, piece: int = CHUNK) -> Iterator[memoryview]:
+        return regroup((data for payload in self.inputs for data in payload.chunks(piece)), piece)
+
+    def spans(self) -> Iterator[Span]:
+        for payload in self.inputs:
+            yield from payload.spans()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,10 +57,11 @@ class Portion:
             out[:] = self.read
             return
         row = self.tensor.count // self.tensor.shape[0]
-        ranges = encoding.rows(self.tensor.shape, self.first // row, (self.first + self.count) // row)
+        first = self.first // row
+        ranges = encoding.rows(self.tensor.shape, first, (self.first + self.count) // row)
         assert ranges is not None, "split() gives whole rows where rows can be decoded alone"
         rows = out.reshape(-1, *self.tensor.shape[1:])
-        self._use_ranges(ranges, lambda parts: encoding.decode_rows_into(parts, rows))
+        self._use_ranges(ranges, lambda parts: encoding.decode_rows_into(parts, rows, first))
 
     def _decode(self, memory: memoryview) -> NDArray[Any]:
         import numpy as np

@@ -284,7 +284,7 @@ class Tensor:
         # One pass for all ranges where each would take one of its own.
         parts = InMemory(payload.view()) if payload.in_order and len(ranges) > 1 else payload
         rows: NDArray[Any] = encoding.decode_rows(
-            [parts.slice(*span) for span in ranges], (high - low, *self.shape[1:])
+            [parts.slice(*span) for span in ranges], (high - low, *self.shape[1:]), low
         )
         return rows[index_of(axes, low)]
 

@@ -31,16 +31,22 @@ ToTensors: TypeAlias = "Callable[[Mapping[str, Any]], Iterable[Tensor]]"
 
 
 @contextmanager
-def open_to_load(what: Openable, check: bool, options: Mapping[str, Any]) -> Iterator[Model]:
+def open_to_load(what: Openable, check: bool, options: Mapping[str, Any], decode: bool = False) -> Iterator[Model]:
     """Open the model in ``what``. With ``check`` its hashes are checked in the background.
 
-    A mismatch raises HashError at the end of the block.
+    A mismatch raises HashError at the end of the block. With ``decode`` weights that are made of several tensors are
+    plain ones.
     """
     from holdall.format.proof import Prover, proofs_of
     from holdall.operations.open_save import open_model
 
     with open_model(what, **options) as model, Prover(proofs_of(model) if check else []):
-        yield model
+        if decode:
+            from holdall.packed import decode_weights
+
+            yield decode_weights(model)
+        else:
+            yield model
 
 
 def map_copies(work: Callable[[Tensor, NDArray[Any]], T], model: Model) -> dict[str, T]:

@@ -116,8 +116,21 @@ def diff(
         for model in (left, right):
             limit_passes(model)
         proofs = [*proofs_of(left), *proofs_of(right)] if check else []
+        left, right = _join_packed(left, right)
         with Prover(proofs) as prover:
             return _Comparison(left, right, measure, progress, prover).run()
+
+
+def _join_packed(left: Model, right: Model) -> tuple[Model, Model]:
+    """Return the models by their weights if these are packed differently; else what is stored is compared exactly."""
+    from holdall.packed import find_weights
+
+    found = find_weights(left), find_weights(right)
+    schemes = [None if each is None else each.scheme.name for each in found]
+    if schemes[0] == schemes[1]:
+        return left, right
+    joined = (model if each is None else each.join() for model, each in zip((left, right), found, strict=True))
+    return next(joined), next(joined)
 
 
 class _Comparison:

@@ -42,7 +42,7 @@ class McfEncoding(Encoding):
             raise ContentError(f"{self.name}{list(shape)} takes {self.nbytes(shape)} bytes, not {data.nbytes}")
         return self._decode([data[start:stop] for start, stop in self._regions(shape)], shape)
 
-    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
+    def decode_rows(self, ranges: Sequence[memoryview], shape: Sequence[int], first: int = 0) -> NDArray[Any]:
         return self._decode(ranges, shape)
 
     @abstractmethod
@@ -102,7 +102,7 @@ class BlockEncoding(McfEncoding):
         for _ in map_spans(decode, rows, max(1, _PIECE // cols), threads):
             pass
 
-    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
         from holdall.quant.engine import dequantize_blocks
 
         group = SUPER if self.method.super else 0
@@ -146,7 +146,7 @@ class FlatEncoding(McfEncoding):
             pass
         return out
 
-    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any]) -> None:
+    def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
         from holdall.quant.engine import dequantize_flat
 
         dequantize_flat(self.method.bits, out.size, *self.scale_and_zero(ranges[0]), ranges[1], out)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdall.base.progress import Progress
 from holdall.errors import ContentError
+from holdall.packed import join_weights
 from holdall.params import Figures, ParamStore
 from holdall.runtime.encoder import Encoder
 from holdall.runtime.settings import WORDS, settings_of
@@ -42,6 +43,7 @@ class Embedder:
         max_length: int | None = None,
         normalize: bool | None = None,
     ) -> None:
+        model = join_weights(model)
         settings, self.vocab = settings_of(model, config, vocab)
         if normalize is not None:
             settings = replace(settings, normalize=normalize)

@@ -34,6 +34,7 @@ from holdall.model.table import TensorTable
 from holdall.operations.convert.adapt import AdaptedModel, adapt_metadata, adapt_model
 from holdall.operations.convert.carry import CarriedSkeleton, hand_on_error, hand_on_skeleton, refuse_carrying
 from holdall.operations.convert.compare_written import compare_content, compare_tensors, read_back, refuse_foreign_files
+from holdall.operations.convert.decode_packed import decode_packed
 from holdall.operations.convert.merge import describe_source, merge_models
 from holdall.operations.convert.names import names_entry, shorten_names
 from holdall.operations.convert.options import ConvertOptions
@@ -126,7 +127,10 @@ class Job:
         merged = merge_models(self.models, target, options.limits, carry=options.carry)
         self.changes += merged.changes
         self.proofs = [proof for name, proof in merged.proofs.items() if options.changes.chooses(name)]
-        self._source = self._change(merged.model)
+        decoded = decode_packed(merged.model, options)
+        self.changes += decoded.changes
+        self.dropped += decoded.dropped
+        self._source = self._change(decoded.model)
         adapted = self._add_metadata(adapt_model(self._source, target, self.settings, carry=options.carry))
         self.losses = self._find_losses(adapted)
         if options.strict and not options.carry:

@@ -8,6 +8,7 @@ from holdall.errors import UnsupportedError
 from holdall.model.model import Model
 from holdall.operations.convert.options import ConvertOptions
 from holdall.operations.convert.overwrite import list_narrowing
+from holdall.operations.convert.refusals import refuse_packed
 from holdall.operations.convert.report import Loss
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ def follow_recipe(model: Model, target: Format, options: ConvertOptions, *, seve
         if chosen is None:
             _refuse_unknown(model, target)
             return None
+        refuse_packed(model, model.tensors.names)
         return recipes.apply_recipe(chosen[0], model, target.name, back=chosen[1])
     recipe = recipes.load(options.recipe) if isinstance(options.recipe, str) else options.recipe
+    refuse_packed(model, model.tensors.names)
     back = recipes.direction_of(recipe, model, target.name)
     return recipes.apply_recipe(recipe, model, target.name, back=back)
 

@@ -10,6 +10,7 @@ from holdall.errors import ContentError, UnsupportedError
 from holdall.format import registry
 from holdall.format.packed_weights import find_packed_weights
 from holdall.model.model import Model
+from holdall.packed import find_weights
 
 if TYPE_CHECKING:
     from holdall.format.base import Format
@@ -26,7 +27,18 @@ def refuse_packed(model: Model, changed: Iterable[str]) -> None:
         raise ContentError(
             f"tensor {wrong[0]!r} {packed[wrong[0]]}: the weight is made of several tensors, and a change of one "
             f"alone would change its values; {len(wrong)} of {len(model)} tensors are so. Copies are possible"
+            f"{_name_way(model)}"
         )
+
+
+def _name_way(model: Model) -> str:
+    """Name the option that helps, if holdall knows how the weights are packed."""
+    found = find_weights(model)
+    if found is None:
+        return ""
+    if found.problems:
+        return f". It looks like {found.scheme.title}, but {found.problems[0]}"
+    return f", and --dequantize makes plain weights of the {len(found.weights)} of {found.scheme.title}"
 
 
 def refuse_methods(target: Format, methods: Iterable[str]) -> None:

@@ -1,0 +1,83 @@
+"""Plain weights in the place of packed ones, where a conversion asks for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdall.base.text import plural
+from holdall.errors import ContentError
+from holdall.model.casts import dequantize
+from holdall.model.model import Model
+from holdall.packed import find_weights
+from holdall.packed.packed_weights import PackedWeights
+from holdall.packed.weight import PackedEncoding
+
+if TYPE_CHECKING:
+    from holdall.operations.convert.options import ConvertOptions
+
+__all__ = ["Decoded", "decode_packed"]
+
+
+class Decoded:
+    """A model without packed weights: what was done is in ``changes``, and what is lost in ``dropped``."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.changes: list[str] = []
+        self.dropped: list[str] = []
+
+
+def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
+    """Decode the packed weights of ``model``, lazily, if ``options`` ask for plain numbers or quantize them anew.
+
+    With another cast they become float32, so that they are rounded once.
+    """
+    decoded = Decoded(model)
+    if not options.changes.dequantize and options.quantize is None:
+        return decoded
+    found = find_weights(model)
+    if found is None:
+        return decoded
+    _refuse_some(found, options)
+    joined = found.join()
+    wide = bool(options.changes.cast)
+    tensors, counts = [], Counter[tuple[str, str]]()
+    for tensor in joined.tensors:
+        if isinstance(tensor.dtype, PackedEncoding):
+            plain = dequantize(tensor, "f32" if wide else None)
+            counts[str(tensor.dtype), str(plain.dtype)] += 1
+            tensors.append(plain)
+        else:
+            tensors.append(tensor)
+    decoded.model = found.describe_plain(joined.replace(tensors=tensors))
+    _report(decoded, found, counts, joined)
+    return decoded
+
+
+def _report(decoded: Decoded, found: PackedWeights, counts: Counter[tuple[str, str]], joined: Model) -> None:
+    for (old, new), count in counts.items():
+        decoded.changes.append(f"{plural(count, 'weight')} of {old} decoded to {new} ({found.scheme.title})")
+        if new != "f32":
+            decoded.dropped.append(f"{plural(count, 'weight')} of {old} rounded from float32 to {new}")
+    unused = [name for weight in found.weights for name in weight.unused] + sorted(found.spare)
+    if unused:
+        decoded.dropped.append(f"{plural(len(unused), 'tensor')} that no weight needs left out, {unused[0]!r} first")
+    gone = sorted(set(joined.assets) - set(decoded.model.assets))
+    decoded.dropped += [f"{name}, which describes the scheme, left out" for name in gone]
+    if found.is_stated:
+        decoded.changes.append("the configuration no longer names the scheme")
+
+
+def _refuse_some(found: PackedWeights, options: ConvertOptions) -> None:
+    """Refuse to decode some weights and leave others packed: the configuration describes all of them."""
+    changes = options.changes
+    if options.quantize is not None or not changes.dequantize:
+        return
+    found.refuse_problems()
+    left = [weight.name for weight in found.weights if not changes.dequantizes(weight.name)]
+    if left:
+        raise ContentError(
+            f"{plural(len(left), 'packed weight')} would stay packed, {left[0]!r} first, and the configuration "
+            "describes them all: --dequantize '*' decodes them together"
+        )

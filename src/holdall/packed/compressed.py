@@ -1,0 +1,261 @@
+"""compressed-tensors: groups of layers, chosen by patterns, each with the type of its codes and the use of scales."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdall.base.linear_regex import compile_regex
+from holdall.errors import UnsupportedError
+from holdall.model.tensor import Tensor
+from holdall.packed.decoders import FP4, RowCodes, words_unit
+from holdall.packed.finder import Finder, row_part, whole_part
+from holdall.packed.fp8 import EIGHT_BITS, FLOATS, add_scaled
+from holdall.packed.weight import Part
+
+__all__ = ["find_compressed"]
+
+_FORMATS = frozenset(
+    (
+        *("int-quantized", "float-quantized", "naive-quantized", "pack-quantized", "nvfp4-pack-quantized"),
+        *("mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision", "dense"),
+    )
+)
+_STRATEGIES = ("tensor", "channel", "group", "block", "tensor_group")
+_CODES = (".weight_packed", ".weight")
+_UNUSED = (".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".input_global_scale")
+_WORDS = frozenset(("i32", "u32"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """How the layers that match ``targets`` are packed."""
+
+    targets: tuple[str, ...]
+    format: str
+    bits: int
+    is_float: bool
+    strategy: str
+    group: int
+    block: tuple[int, int] | None
+    symmetric: bool
+
+    def names(self, layer: str) -> bool:
+        """Whether a target names the layer, or a pattern matches it; classes of layers are not among the names."""
+        return any(_matches(target, layer) for target in self.targets)
+
+
+def find_compressed(finder: Finder) -> None:
+    """Find the weights of all groups."""
+    sparsity = finder.settings.get("sparsity_config")
+    if isinstance(sparsity, Mapping) and sparsity.get("format") not in (None, "dense"):
+        finder.report("", "settings", f"sparsity_config has the format {sparsity.get('format')!r}, which is not known")
+    if finder.settings.get("transform_config"):
+        finder.report("", "settings", "transform_config turns weights before they are packed, which is not known")
+    groups = list(_read_groups(finder))
+    if finder.problems or not groups:
+        return
+    for name, layer in _list_layers(finder):
+        group = _choose(groups, layer)
+        if group is None:
+            finder.report(name, "group", f"is packed, and no group of the settings has {layer!r}")
+        else:
+            _add(finder, name, layer, group)
+
+
+def _list_layers(finder: Finder) -> Iterator[tuple[str, str]]:
+    """List the codes of packed weights, and the layers to which they belong."""
+    for name, layer in finder.list_names(*_CODES):
+        packed = name.endswith(_CODES[0])
+        if packed or (str(finder.model[name].dtype) in EIGHT_BITS and finder.model[name].ndim >= 2):
+            yield name, layer
+
+
+def _choose(groups: Sequence[_Group], layer: str) -> _Group | None:
+    """Choose the group that names ``layer``, else the one whose targets are classes of layers."""
+    named = [group for group in groups if group.names(layer)]
+    classes = [group for group in groups if any(not t.startswith("re:") and "." not in t for t in group.targets)]
+    found = named or classes
+    return found[0] if len(found) == 1 else None
+
+
+def _matches(target: str, layer: str) -> bool:
+    if not target.startswith("re:"):
+        return target == layer
+    try:
+        return bool(compile_regex(f"^(?:{target[3:]})").search(layer))
+    except (UnsupportedError, re.error):
+        return False
+
+
+def _read_groups(finder: Finder) -> Iterator[_Group]:
+    stated = finder.settings.get("config_groups")
+    outer = finder.settings.get("format")
+    for name, each in stated.items() if isinstance(stated, Mapping) else ():
+        weights = each.get("weights") if isinstance(each, Mapping) else None
+        if not isinstance(weights, Mapping):
+            continue  # only activations
+        format = each.get("format") or outer
+        targets, block = each.get("targets"), weights.get("block_structure")
+        group, bits, strategy = weights.get("group_size"), weights.get("num_bits"), weights.get("strategy")
+        good = isinstance(targets, Sequence) and all(isinstance(target, str) for target in targets)
+        good &= format in _FORMATS and strategy in _STRATEGIES and type(bits) is int and 1 <= bits <= 8
+        good &= group is None or (type(group) is int and (group > 0 or group == -1))
+        is_block = isinstance(block, Sequence) and len(block) == 2 and all(type(e) is int and e > 0 for e in block)
+        if not good or (block is not None and not is_block) or (strategy == "block" and block is None):
+            finder.report(
+                "", "settings", f"config_groups has {name!r} with settings that are not known: {dict(weights)}"
+            )
+            continue
+        yield _Group(
+            tuple(targets), str(format), int(bits or 0), weights.get("type") == "float", str(strategy), group or -1,
+            tuple(block) if block is not None else None, weights.get("symmetric", True) is not False,
+        )  # fmt: skip
+
+
+def _add(finder: Finder, name: str, layer: str, group: _Group) -> None:
+    codes, scale = finder.model[name], finder.get(f"{layer}.weight_scale")
+    if not finder.has_form(scale, f"{layer}.weight_scale", name, (FLOATS | {"u8", *EIGHT_BITS}), None):
+        return
+    assert scale is not None
+    if codes.ndim != 2:
+        finder.report(name, "shape", f"is {list(codes.shape)}, and should be a matrix")
+        return
+    if group.is_float and group.bits == 4:
+        _add_fp4(finder, codes, scale, layer, group)
+    elif name.endswith(".weight_packed"):
+        _add_words(finder, codes, scale, layer, group)
+    elif str(codes.dtype) != "i8" if group.is_float else str(codes.dtype) == "i8":
+        _add_plain(finder, codes, scale, layer, group)
+    else:
+        kind = "floats" if group.is_float else "integers"
+        finder.report(name, "dtype", f"is {codes.dtype}, and its group has {kind} of {group.bits} bits")
+
+
+def _add_plain(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: _Group) -> None:
+    """Add a weight whose codes are a tensor of its shape."""
+    zero = None if group.symmetric else finder.get(f"{layer}.weight_zero_point")
+    unused = _list_unused(finder, layer)
+    if group.symmetric and f"{layer}.weight_zero_point" in finder.model:
+        unused.append(f"{layer}.weight_zero_point")
+    if zero is None and group.symmetric and group.strategy in ("tensor", "channel", "block"):
+        add_scaled(finder, codes.name, codes, scale, group.block, unused)
+        return
+    rows, columns = codes.shape
+    wide = _measure_group(finder, scale, rows, columns, group)
+    if wide is None:
+        return
+    parts = [(codes, row_part(codes)), (scale, _scale_part(scale, rows))]
+    if not group.symmetric:
+        if not finder.has_form(zero, f"{layer}.weight_zero_point", codes.name, FLOATS | EIGHT_BITS, scale.shape):
+            return
+        assert zero is not None
+        parts.append((zero, _scale_part(zero, rows)))
+    high = 1 if scale.shape[:1] == (rows,) else max(1, rows)
+    decoder = RowCodes(0, (high, wide), zeros="" if group.symmetric else "zero")
+    kind = "int8" if str(codes.dtype) == "i8" else str(codes.dtype).removeprefix("f8_")
+    plain = finder.choose_plain(scale.dtype)
+    finder.add(codes.name, kind, codes.shape, parts, decoder, plain=plain, unused=unused)
+
+
+def _add_words(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: _Group) -> None:
+    """Add a weight whose codes are packed into words of 32 bits along each row."""
+    shape = finder.get(f"{layer}.weight_shape")
+    good = finder.has_form(codes, codes.name, layer, _WORDS, None)
+    if not finder.has_form(shape, f"{layer}.weight_shape", codes.name, {"i64", "i32"}, (2,)) or not good:
+        return
+    assert shape is not None
+    rows, columns = map(int, shape.numpy().tolist())
+    if rows != codes.shape[0] or columns < 0 or codes.shape[1] != -(-columns * group.bits // 32):
+        text = f"says {[rows, columns]}, and {codes.name!r} {list(codes.shape)} has no {group.bits} bits for each"
+        finder.report(shape.name, "shape", text)
+        return
+    wide = _measure_group(finder, scale, rows, columns, group)
+    if wide is None:
+        return
+    order = finder.get(f"{layer}.weight_g_idx")
+    if order is not None:
+        finder.report(order.name, "part", "orders the columns of a packed weight, which is not known")
+        return
+    parts = [(codes, row_part(codes)), (scale, _scale_part(scale, rows))]
+    unused = _list_unused(finder, layer)
+    zero = finder.get(f"{layer}.weight_zero_point")
+    half = 1 << (group.bits - 1)
+    high = 1 if scale.shape[:1] == (rows,) else max(1, rows)
+    if group.symmetric:
+        unused += [zero.name] if zero is not None else []
+        decoder = RowCodes(group.bits, (high, wide), half)
+    else:
+        packed = (-(-rows * group.bits // 32), scale.shape[1] if scale.ndim == 2 else 1)
+        if not finder.has_form(zero, f"{layer}.weight_zero_point", codes.name, _WORDS, packed):
+            return
+        assert zero is not None
+        unit = words_unit(group.bits) if 32 % group.bits == 0 else 0
+        parts.append((zero, Part(row_part(zero).dtype, 1, zero.shape[0], zero.shape[1], unit)))
+        decoder = RowCodes(group.bits, (high, wide), half, zeros="zero", zero_bits=group.bits)
+    plain = finder.choose_plain(scale.dtype)
+    finder.add(
+        f"{layer}.weight",
+        f"int{group.bits}",
+        (rows, columns),
+        parts,
+        decoder,
+        plain=plain,
+        extra=[shape.name],
+        unused=unused,
+    )
+
+
+def _add_fp4(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: _Group) -> None:
+    """Add a weight of floats of four bits: with scales of FP8 and one of all of them, or with exponents of two."""
+    rows, columns = codes.shape[0], codes.shape[1] * 2
+    exponents = str(scale.dtype) in ("u8", "f8_e8m0")
+    wide = group.group if group.group > 0 else 32 if exponents else 16
+    good = finder.has_form(codes, codes.name, layer, {"u8"}, None)
+    good &= finder.has_form(scale, scale.name, codes.name, {"u8", "f8_e8m0", "f8_e4m3"}, (rows, -(-columns // wide)))
+    if not good:
+        return
+    parts = [(codes, row_part(codes)), (scale, row_part(scale))]
+    decoder = RowCodes(4, (1, wide), table=FP4, exponents=str(scale.dtype) == "u8")
+    if not exponents:
+        outer = finder.get(f"{layer}.weight_global_scale")
+        if not finder.has_form(outer, f"{layer}.weight_global_scale", codes.name, {"f32"}, None):
+            return
+        assert outer is not None
+        if outer.count != 1:
+            finder.report(outer.name, "shape", f"is {list(outer.shape)}, and should be one number")
+            return
+        parts.append((outer, whole_part(outer)))
+        decoder = RowCodes(4, (1, wide), table=FP4, shared="divide")
+    kind = "mxfp4" if exponents else "nvfp4"
+    plain = finder.choose_plain(None)
+    finder.add(
+        f"{layer}.weight", kind, (rows, columns), parts, decoder, plain=plain, unused=_list_unused(finder, layer)
+    )  # fmt: skip
+
+
+def _measure_group(finder: Finder, scale: Tensor, rows: int, columns: int, group: _Group) -> int | None:
+    """Return how many columns a scale is for; None, with a problem, if its shape fits neither weight nor settings."""
+    if group.strategy == "tensor":
+        wanted: tuple[tuple[int, ...], ...] = ((), (1,), (1, 1))
+        wide = columns
+    elif group.strategy == "channel":
+        wanted, wide = ((rows,), (rows, 1)), columns
+    else:
+        wide = group.group if group.group > 0 else columns
+        wanted = ((rows, -(-columns // wide)),)
+    if scale.shape not in wanted:
+        shapes = " or ".join(str(list(shape)) for shape in wanted)
+        text = f"is {list(scale.shape)}, and the strategy {group.strategy!r} wants {shapes}"
+        finder.report(scale.name, "shape", text)
+        return None
+    return max(1, wide)
+
+
+def _scale_part(scale: Tensor, rows: int) -> Part:
+    return row_part(scale) if scale.shape[:1] == (rows,) else whole_part(scale)
+
+
+def _list_unused(finder: Finder, layer: str) -> list[str]:
+    return [layer + ending for ending in _UNUSED if layer + ending in finder.model]

@@ -1,0 +1,34 @@
+"""What the configuration of a model says of how it is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdall.errors import FormatError
+
+if TYPE_CHECKING:
+    from holdall.model.model import Model
+
+__all__ = ["SETTINGS", "find_config", "find_settings"]
+
+SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
+
+
+def find_config(model: Model) -> Mapping[str, Any]:
+    """The configuration of ``model``; empty if it has none, or one that cannot be parsed."""
+    try:
+        config = model.config
+    except FormatError:  # verification reports it
+        return {}
+    return config if isinstance(config, Mapping) else {}
+
+
+def find_settings(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Find what a configuration says of how the model is packed; None if it says nothing."""
+    for key in SETTINGS:
+        found = config.get(key)
+        if isinstance(found, Mapping) and found:
+            return found
+    inner = config.get("text_config")
+    return find_settings(inner) if isinstance(inner, Mapping) else None
