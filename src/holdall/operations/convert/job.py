@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from operator import ne
@@ -42,6 +41,7 @@ from holdall.operations.convert.overwrite import list_narrowing
 from holdall.operations.convert.recipe import follow_recipe, list_lost_values, list_unplaced
 from holdall.operations.convert.refusals import refuse_losses, refuse_methods, refuse_packed
 from holdall.operations.convert.report import ConversionReport, Loss
+from holdall.operations.convert.retyped import count_retyped, list_retyped
 from holdall.operations.convert.skeleton import find_skeleton, make_skeleton
 from holdall.operations.convert.split import plan_split
 from holdall.operations.convert.write_plan import plans_of
@@ -204,7 +204,7 @@ class Job:
             self.options.on_plan(self._quantization)
         survey = not self.options.dry_run
         quantized = apply_plan(model, self._quantization, on_progress=self.options.progress, survey=survey)
-        refuse_packed(model, _list_retyped(model.tensors, quantized.tensors))
+        refuse_packed(model, list_retyped(model.tensors, quantized.tensors))
         self.dropped += list_narrowing(model.tensors, quantized.tensors)
         return quantized
 
@@ -223,7 +223,7 @@ class Job:
         transposed = _list_transposed(chosen, changes)
         if valued is not chosen:
             meant = filter(changes.dequantizes, model.tensors.names)
-            refuse_packed(model, chain(transposed, _list_retyped(chosen, valued), meant))
+            refuse_packed(model, chain(transposed, list_retyped(chosen, valued), meant))
             self.dropped += list_narrowing(chosen, valued)
         unmatched = changes.find_unmatched(model.tensors.names, chosen.names)
         self.changes += [f"{rule} matches no tensor" for rule in unmatched]
@@ -232,7 +232,7 @@ class Job:
         done = [
             (sum(map(ne, chosen.names, changed.names)), "renamed"),
             (len(transposed), "transposed"),
-            *((count, f"from {old} to {new}") for (old, new), count in _count_retyped(chosen, valued).items()),
+            *((count, f"from {old} to {new}") for (old, new), count in count_retyped(chosen, valued).items()),
         ]
         self.changes += [f"{plural(count, 'tensor')} {what}" for count, what in done if count]
         return changed
@@ -377,23 +377,6 @@ def _list_transposed(table: TensorTable, changes: Changes) -> list[str]:
         return []
     pairs = zip(table.names, table.forms(), strict=True)
     return [name for name, form in pairs if changes.transposes(name) and len(form.shape) > 1]
-
-
-def _count_retyped(before: TensorTable, after: TensorTable) -> Counter[tuple[str, str]]:
-    """Count the tensors that get another type, by both types."""
-    pairs = Counter(zip(before.forms().codes.tolist(), after.forms().codes.tolist(), strict=True))
-    found: Counter[tuple[str, str]] = Counter()
-    for (old, new), count in pairs.items() if after is not before else ():
-        types = str(before.forms().kinds[old].dtype), str(after.forms().kinds[new].dtype)
-        found[types] += count if types[0] != types[1] else 0
-    return found
-
-
-def _list_retyped(before: TensorTable, after: TensorTable) -> Iterator[str]:
-    """The names of tensors whose bytes become those of another type."""
-    for name, old, new in zip(before.names, before.forms(), after.forms(), strict=True):
-        if old.size is not None and old.dtype != new.dtype:
-            yield name
 
 
 def _mark_carried(loss: Loss) -> Loss:
