@@ -102,7 +102,7 @@ def test_a_side_file_without_an_end_is_refused(place, model, tmp_path):
 
 def test_a_chunk_of_aero_is_copied_and_never_held(model, tmp_path):
     """Its file is no document, so that ``metadata_bytes`` is not for it."""
-    size = 48 << 20
+    size = 128 << 20  # many times the buffers of a conversion
     with (tmp_path / "side.bin").open("wb") as side:
         side.write(b"begin")
         side.truncate(size)
@@ -113,7 +113,7 @@ def test_a_chunk_of_aero_is_copied_and_never_held(model, tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert done.exit_code == 0, done.output
-    assert peak < size // 2
+    assert peak < size // 3
     assert out.read_bytes().count(b"begin" + bytes(1000)) == 1 and out.stat().st_size > size
 
 

@@ -211,7 +211,7 @@ def rewrite(path: Path, **changed: Any) -> None:
         holdall.save(path.with_name("again.aero"), model.replace(tensors=tensors))
 
 
-def test_tensors_that_were_changed_in_a_carrier_count_as_they_are_now(folder: Path, tmp_path: Path) -> None:
+def test_tensors_that_were_changed_in_a_carrier_count_with_their_new_values(folder: Path, tmp_path: Path) -> None:
     holdall.convert(folder, tmp_path / "m.aero", carry=True)
     new = np.linspace(0.5, 1.5, 32).astype(np.float16)  # another dtype than that which was carried
     rewrite(tmp_path / "m.aero", model_norm_weight=new)

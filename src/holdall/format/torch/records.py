@@ -140,7 +140,7 @@ def _is_pair(state: Any, *, or_dict: bool = False) -> bool:
 def label_key(key: Any) -> str | None:
     """A text for a key of a dict that is no small plain value; None for what no dict has as a key.
 
-    A tensor has no text: what it is called elsewhere in the file is not known yet.
+    A tensor has no text: its name elsewhere in the file is not known yet.
 
     >>> label_key((1, "a")), label_key(None), label_key([])
     ('(1, a)', 'None', None)
