@@ -51,25 +51,22 @@ def test_policy_is_printed_and_followed(source, tmp_path):
         assert bytes(model["fc.weight"].raw()) == bytes(quantize(weights(2), "k3").payload)
 
 
-def test_the_source_is_opened_and_planned_once(source, tmp_path, monkeypatch):
-    from holdall.operations.convert import convert as module
-
-    opened, plans = [], []
-    real = module.open_model
-    monkeypatch.setattr(module, "open_model", lambda *given, **more: opened.append(given) or real(*given, **more))
-    monkeypatch.setattr("holdall.cli.quantize._show_plan", lambda plan, dry_run: plans.append(plan))
-    assert run(source, tmp_path / "out.mcf").exit_code == 0
-    assert len(opened) == len(plans) == 1
-
-
-def test_a_plan_that_is_refused_leaves_the_target_alone(source, tmp_path):
-    def refuse(plan):
-        raise ValueError(f"{len(plan.methods)} tensors")
-
+def test_the_plan_is_shown_before_any_value_is_read(tmp_path):
+    values = weights(2)
+    values[3, 4] = np.nan
+    holdall.save(tmp_path / "nan.safetensors", {"fc.weight": values})
     (tmp_path / "out.mcf").write_bytes(b"old")
-    with pytest.raises(ValueError, match="2 tensors"):
-        holdall.convert(source, tmp_path / "out.mcf", quantize="k4", on_plan=refuse)
+    ran = run(tmp_path / "nan.safetensors", tmp_path / "out.mcf")
+    assert ran.exit_code == 1 and "predicted:" in ran.output and "'fc.weight'" in ran.output
     assert (tmp_path / "out.mcf").read_bytes() == b"old"
+
+
+def test_a_dry_run_in_python_has_the_plan_and_reads_no_value(tmp_path):
+    values = weights(2)
+    values[3, 4] = np.nan
+    holdall.save(tmp_path / "nan.safetensors", {"fc.weight": values, "norm": np.ones(4, np.float32)})
+    planned = holdall.convert(tmp_path / "nan.safetensors", tmp_path / "out.mcf", quantize="k4", dry_run=True)
+    assert planned.quantization.methods == {"fc.weight": "k4"} and not (tmp_path / "out.mcf").exists()
 
 
 def test_dry_run_predicts_the_size_and_writes_nothing(source, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -109,17 +110,11 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
         raise click.UsageError("--report measures what was written: leave out --dry-run.")
     request, options = _parse_request(target, settings, trust)
 
-    def on_plan(plan: QuantPlan) -> None:
-        for text in _list_unmatched(plan):
-            warn(clean(text))
-        _check_plan(plan, settings)
-        if not as_json:
-            _show_plan(plan, dry_run)
-
     with naming_file(target), show_progress(f"quantizing into {file_text(target)}") as on_progress:
         clips = read_ranges(settings["clips"], trust.limits)
         request = replace(request, importance=_read_importance(settings["importance"], trust), clips=clips)
-        done = convert(
+        run = partial(
+            convert,
             source,
             target,
             format=settings["format"],
@@ -131,13 +126,18 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
             limits=trust.limits,
             allowed=trust.allowed,
             follow=trust.follow,
-            progress=on_progress,
-            on_plan=on_plan,
-            dry_run=dry_run,
             options=options,
         )
-        plan, measured = done.quantization, None
+        done, measured = run(dry_run=True), None
+        plan = done.quantization
         assert plan is not None
+        for text in _list_unmatched(plan):
+            warn(clean(text))
+        _check_plan(plan, settings)
+        if not as_json:
+            _show_plan(plan, dry_run)
+        if not dry_run:
+            done = run(progress=on_progress)
         if report is not None and plan.methods and not dry_run:
             measured = _write_report(source, target, report, request.mode, on_progress, trust)
     if as_json:

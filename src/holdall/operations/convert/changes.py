@@ -56,11 +56,6 @@ class Changes:
         }
         return [name for name, value in given.items() if value]
 
-    @property
-    def changes_values(self) -> bool:
-        """Whether any change makes new values, beyond choosing and renaming tensors."""
-        return bool(self.cast or self.transpose or self.dequantize)
-
     def chooses(self, name: str) -> bool:
         """Whether the tensor called ``name`` is wanted."""
         if self.include and not any(fnmatchcase(name, pattern) for pattern in self.include):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from holdall.sink.plan import FolderPlan, Plan, Results
 
 if TYPE_CHECKING:
     from holdall.format.base import Format
-    from holdall.quant.plan import Quantization, QuantPlan
+    from holdall.quant.plan import Quantization
     from holdall.recipes import Recipe
     from holdall.source import Openable
 
@@ -80,7 +80,6 @@ def convert(
     allow_opaque: bool = True,
     follow: str | Collection[str] = (),
     progress: Progress | None = None,
-    on_plan: Callable[[QuantPlan], None] | None = None,
     options: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> ConversionReport:
@@ -103,9 +102,10 @@ def convert(
 
     A source may be its own target. If that loses something, such as the bits that a cast drops, it needs ``force``.
     ``clobber=False`` refuses to replace a file. ``limits``, ``allowed`` and ``allow_opaque`` are for untrusted
-    sources, and ``follow`` for sets whose parts are elsewhere, as in :func:`holdall.open`. ``on_plan`` receives the
-    plan of a quantization before any value is read; if it raises, nothing is written. ``options`` are the target's
+    sources, and ``follow`` for sets whose parts are elsewhere, as in :func:`holdall.open`. ``options`` are the target's
     writer options, which can also be given by their names.
+
+    ``dry_run`` reads no values and writes nothing; the report says what would be done, with the plan of a quantization.
 
     >>> import holdall, numpy as np
     >>> holdall.save("example.oinf", {"w": np.ones(4, np.float32)})
@@ -146,7 +146,6 @@ def convert(
         allowed=allowed,
         follow=follow,
         progress=progress,
-        on_plan=on_plan,
     )
     target = registry.find_by_suffix(dst) if format is None else registry.find(format)
     sources: list[Openable] = list(src) if isinstance(src, (list, tuple)) else [src]  # type: ignore[list-item]

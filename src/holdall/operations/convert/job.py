@@ -200,8 +200,6 @@ class Job:
 
         self._quantization = plan_model(model, request)
         refuse_methods(self.target, self._quantization.methods.values())
-        if self.options.on_plan is not None:
-            self.options.on_plan(self._quantization)
         survey = not self.options.dry_run
         quantized = apply_plan(model, self._quantization, on_progress=self.options.progress, survey=survey)
         refuse_packed(model, list_retyped(model.tensors, quantized.tensors))

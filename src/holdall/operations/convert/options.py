@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from holdall.limits import DEFAULT_LIMITS, Limits
 from holdall.operations.convert.changes import Changes
 
 if TYPE_CHECKING:
-    from holdall.quant.plan import Quantization, QuantPlan
+    from holdall.quant.plan import Quantization
     from holdall.recipes import Recipe
 
 __all__ = ["ConvertOptions"]
@@ -40,7 +40,6 @@ class ConvertOptions:
     allowed: Collection[str] | None = None
     follow: str | Collection[str] = ()
     progress: Progress | None = None
-    on_plan: Callable[[QuantPlan], None] | None = None
 
     def list_changing(self) -> list[str]:
         """List the options in use that change content, as the command line calls them."""
