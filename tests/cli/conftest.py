@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +47,7 @@ def command():
 @pytest.fixture
 def terminal():
     """The command line on a terminal of so many columns: what it prints on both streams, and its exit code."""
+    fcntl, pty, termios = map(pytest.importorskip, ("fcntl", "pty", "termios"))
 
     def call(columns, *arguments, **extra):
         ours, theirs = pty.openpty()

@@ -49,7 +49,7 @@ _WIDE = 48  # at most so many letters of a text are printed
 _COMPARED = 200  # the most texts of a table of similarities
 _TOP = 5  # texts that --against shows for each, unless --top-k says otherwise
 
-# How the libraries below numpy are told the number of their threads; they read it when numpy is imported.
+# The variables from which the libraries below numpy take their number of threads, when numpy is imported.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS")
 
 

@@ -75,7 +75,7 @@ def default_access(folder: str | os.PathLike[str]) -> int | None:
 
 
 def read_umask() -> int | None:
-    """Return None: it is only told to those who change it."""
+    """Return None: it can be read only by changing it."""
     return None
 
 

@@ -280,7 +280,7 @@ os.register_at_fork(after_in_child=_umask._at_fork_reinit)  # type: ignore[attr-
 
 
 def _change_umask() -> int:
-    """Ask for the umask, which is only told to those who change it. Files of other threads get less, never more."""
+    """Return the umask, which can be read only by changing it. Files of other threads get fewer rights, never more."""
     held: list[int] = []
     with _umask:
         try:

@@ -41,9 +41,9 @@ def _describe_model(native: OnnxNative) -> dict[str, str]:
         elif number == layout.OPSET and kind == BYTES:
             opsets.append(_read_opset(walker, first, last))
         functions += number == layout.FUNCTIONS
-    told = {"producer": " ".join(text for _, text in sorted(texts.items()) if text), "opset": ", ".join(opsets)}
-    told["functions"] = str(functions) if functions else ""
-    return {name: text for name, text in told.items() if text}
+    facts = {"producer": " ".join(text for _, text in sorted(texts.items()) if text), "opset": ", ".join(opsets)}
+    facts["functions"] = str(functions) if functions else ""
+    return {name: text for name, text in facts.items() if text}
 
 
 def _read_opset(walker: Walker, start: int, stop: int) -> str:
@@ -68,11 +68,11 @@ def _describe_graph(native: OnnxNative) -> dict[str, str | Sequence[Mapping[str,
             # Until version 3 of the format initializers were inputs too.
             if len(tables[number]) < _MOST and not (number == _INPUT and row["name"] in initializers):
                 tables[number].append(row)
-    told: dict[str, str | Sequence[Mapping[str, Any]]] = {}
+    facts: dict[str, str | Sequence[Mapping[str, Any]]] = {}
     if nodes:
         common = ", ".join(f"{count} {name}" for name, count in nodes.most_common(5))
-        told["nodes"] = f"{nodes.total():,}: {common}" + (" and others" if len(nodes) > 5 else "")
-    return told | {
+        facts["nodes"] = f"{nodes.total():,}: {common}" + (" and others" if len(nodes) > 5 else "")
+    return facts | {
         name: tables[number] for name, number in (("inputs", _INPUT), ("outputs", _OUTPUT)) if tables[number]
     }
 

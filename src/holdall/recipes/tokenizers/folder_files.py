@@ -53,10 +53,6 @@ class FolderTokenizer:
             raise ContentError("tokenizer.json has no model")
         return found
 
-    def steps_of(self, part: str) -> Any:
-        """Return one part of tokenizer.json, such as ``pre_tokenizer``."""
-        return self.document.get(part)
-
 
 def read_folder(assets: Mapping[str, bytes]) -> FolderTokenizer:
     """Read the tokenizer that the files of a folder hold.
