@@ -56,7 +56,6 @@ _HOMES = {
     "profiles": "holdall.profiles",
     "quant": "holdall.quant",
     "runtime": "holdall.runtime",
-    "testing": "holdall.testing",
     "torch": "holdall.torch",
     "transformers": "holdall.transformers",
     "view": "holdall.viewer.notebook:view",

@@ -1,5 +1,6 @@
 """Formats with one fault each: what the contract is there to find."""
 
+import mmap
 import os
 from dataclasses import replace
 
@@ -49,10 +50,15 @@ class Greedy(Toy):
 
     def read(self, source, check, ledger):
         model = super().read(source, check, ledger)
-        model.kept = [
-            tensor.payload.source.read(tensor.offset, tensor.nbytes) for tensor in model.tensors if tensor.nbytes
-        ]
+        model.kept = [_read_into_new_pages(tensor) for tensor in model.tensors if tensor.nbytes]
         return model
+
+
+def _read_into_new_pages(tensor):
+    """The bytes of a tensor in a map of their own: malloc may take pages that the process has had before."""
+    pages = mmap.mmap(-1, tensor.nbytes)
+    pages.write(tensor.payload.source.read(tensor.offset, tensor.nbytes))
+    return pages
 
 
 class Meddling(Toy):

@@ -13,7 +13,7 @@ from holdall.testing import FormatContract
 class OinfContract(FormatContract):
     """The format's own writer stores a plain float as F32 and a list as an array: so does holdall."""
 
-    def expected(self, model: Model) -> Model:
+    def expect(self, model: Model) -> Model:
         entries = [Entry(entry.key, _as_oinf(entry.value)) for entry in model.metadata.entries]
         return Model(model.tensors, metadata=Metadata(entries), native=model.native)
 
@@ -36,7 +36,7 @@ def _as_oinf(value: Any) -> Any:
 class EmbdContract(FormatContract):
     """Metadata is text: numbers are written in decimal."""
 
-    def expected(self, model: Model) -> Model:
+    def expect(self, model: Model) -> Model:
         entries = [Entry(entry.key, str(entry.value)) for entry in model.metadata.entries]
         return Model(model.tensors, metadata=Metadata(entries), assets=model.assets, native=model.native)
 
@@ -44,7 +44,7 @@ class EmbdContract(FormatContract):
 class GgufContract(FormatContract):
     """A list of numbers comes back as an array, of the kind that the writer chose for it."""
 
-    def expected(self, model: Model) -> Model:
+    def expect(self, model: Model) -> Model:
         entries = [Entry(entry.key, _as_gguf(entry.value)) for entry in model.metadata.entries]
         return Model(model.tensors, metadata=Metadata(entries), native=model.native)
 

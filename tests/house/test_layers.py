@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
+import holdall
 from tests.house.rooms import MADE_OF, PACKAGE, ROOMS, ROOT_MODULES, SHORTCUT, imports, modules, room_of
 
 
@@ -36,6 +37,12 @@ def test_only_the_rooms_above_import_the_package_itself():
     above = ROOMS.index("fronts")
     found = [each for each in imports() if each.imported == "holdall" and ROOMS.index(room_of(each.importer)) < above]
     assert not found
+
+
+def test_what_the_package_names_lies_below_it():
+    homes = {name: home.partition(":")[0] for name, home in holdall._HOMES.items()}
+    top = ROOMS.index("fronts")
+    assert not [name for name, module in homes.items() if ROOMS.index(room_of(module)) > top]
 
 
 def test_formats_do_not_import_each_other():

@@ -38,7 +38,7 @@ def check(table):
                 assert payload.copy() == payload.read()
     assert forms.firsts == [list(forms.codes).index(code) for code in range(len(forms.kinds))]
     assert forms.sizes().tolist() == [tensor.nbytes for tensor in table]
-    assert table.trained().tolist() == [tensor.requires_grad for tensor in table]
+    assert table.find_trained().tolist() == [tensor.requires_grad for tensor in table]
     found = {row: native for row, native in table.natives(object) if native is not None}
     assert found == {row: t.native for row, t in enumerate(table) if t.native is not None}
 

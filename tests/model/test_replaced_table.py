@@ -38,7 +38,7 @@ def test_every_column_is_that_of_the_list(table: TensorTable, rows: list[int]) -
     assert list(replaced.forms()) == list(expected.forms())
     assert replaced.forms().kinds == list(dict.fromkeys(expected.forms()))
     assert replaced.totals() == expected.totals()
-    assert replaced.trained().tolist() == expected.trained().tolist()
+    assert replaced.find_trained().tolist() == expected.find_trained().tolist()
     assert list(replaced.natives(str)) == list(expected.natives(str))
     every = np.arange(len(table))[::-1]
     assert list(map(bytes, replaced.read(every))) == list(map(bytes, expected.read(every)))

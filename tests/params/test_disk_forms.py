@@ -36,7 +36,7 @@ def derive(path, folder, make, name="w", **options):
     with holdall.open(path) as model:
         store = ParamStore.from_model(model, disk=folder, **options)
         (weights,) = store.models.values()
-        return weights.derived(name, "double", make), store.figures()
+        return weights.derive(name, "double", make), store.figures()
 
 
 def test_a_form_is_made_once_for_all_stores(path, tmp_path):
@@ -162,7 +162,7 @@ def test_another_model_with_the_same_names_does_not_find_it(path, tmp_path):
 
 def test_a_model_in_memory_has_no_forms_on_disk(tmp_path):
     store = ParamStore.from_model(model_of({"w": VALUES}), disk=tmp_path / "forms")
-    next(iter(store.models.values())).derived("w", "double", double)
+    next(iter(store.models.values())).derive("w", "double", double)
     assert not (tmp_path / "forms").exists()
 
 

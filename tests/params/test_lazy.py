@@ -54,7 +54,7 @@ def test_it_is_an_array_where_one_is_wanted(saved):
     copied = np.array(lazy, copy=True)
     copied[0] = 9
     assert lazy[0].tolist() == [0, 1, 2]
-    assert lazy.derived("f32.T").tolist() == MATRIX.T.tolist()
+    assert lazy.derive("f32.T").tolist() == MATRIX.T.tolist()
     assert (store.figures().loads, store.figures().derived) == (1, 1)
 
 
@@ -73,33 +73,33 @@ def test_it_loads_again_after_it_was_evicted(saved):
 def test_a_form_may_be_any_object_and_the_budget_counts_its_size():
     store = ParamStore(budget=48)
     weights = store.add(model_of({"a": MATRIX, "b": MATRIX, "c": MATRIX}))
-    first = weights.derived("a", "device", Handle, size=lambda handle: handle.on_device)
-    assert weights.derived("a", "device", Handle, size=lambda handle: handle.on_device) is first
+    first = weights.derive("a", "device", Handle, size=lambda handle: handle.on_device)
+    assert weights.derive("a", "device", Handle, size=lambda handle: handle.on_device) is first
     assert (store.figures().held, store.figures().derived) == (24, 1)
-    weights.derived("b", "device", Handle, size=24)
-    weights.derived("c", "device", Handle, size=24)
+    weights.derive("b", "device", Handle, size=24)
+    weights.derive("c", "device", Handle, size=24)
     assert (store.figures().held, store.figures().evictions, store.figures().peak) == (48, 1, 48)
-    assert weights.derived("a", "device", Handle, size=24) is not first
-    assert weights.lazy("a").derived("large", Handle, size=49).on_device == 24
+    assert weights.derive("a", "device", Handle, size=24) is not first
+    assert weights.lazy("a").derive("large", Handle, size=49).on_device == 24
     assert store.figures().refused == 1
 
 
 def test_an_object_of_unknown_size_needs_one_under_a_budget():
     weights = ParamStore(budget=100).add(model_of({"a": MATRIX}))
     with pytest.raises(ContentError, match="the form 'device' of 'a' is a Handle of unknown size"):
-        weights.derived("a", "device", Handle)
+        weights.derive("a", "device", Handle)
     with pytest.raises(ContentError, match="unknown size"):
-        weights.derived("a", "device", Handle, size=-1)
+        weights.derive("a", "device", Handle, size=-1)
     weights = ParamStore().add(model_of({"a": MATRIX}))
-    assert weights.derived("a", "device", Handle) is weights.derived("a", "device", Handle)
+    assert weights.derive("a", "device", Handle) is weights.derive("a", "device", Handle)
     assert weights.store.figures().held == 0
     with pytest.raises(ContentError, match="'none' of 'a': the function returned None"):
-        weights.derived("a", "none", lambda values: None)
+        weights.derive("a", "none", lambda values: None)
 
 
 def test_a_torch_tensor_is_measured_by_its_own_bytes():
     torch = pytest.importorskip("torch")
     weights = ParamStore(budget=100).add(model_of({"a": MATRIX}))
-    made = weights.derived("a", "torch", lambda values: torch.from_numpy(values.astype(np.float32)))
-    assert weights.derived("a", "torch", torch.from_numpy) is made
+    made = weights.derive("a", "torch", lambda values: torch.from_numpy(values.astype(np.float32)))
+    assert weights.derive("a", "torch", torch.from_numpy) is made
     assert weights.store.figures().held == 24

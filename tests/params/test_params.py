@@ -145,24 +145,24 @@ def test_forms_are_made_once_and_share_the_budget():
     matrix = np.arange(6, dtype=np.float16).reshape(2, 3)
     store = ParamStore.from_model(model_of({"w": matrix, "v": np.ones(3, np.float32)}), budget=100)
     (parameters,) = store.models.values()
-    turned = parameters.derived("w", "f32.T")
+    turned = parameters.derive("w", "f32.T")
     assert turned.tolist() == matrix.T.tolist()
     assert (turned.dtype, turned.flags.c_contiguous, turned.flags.writeable) == (np.float32, True, False)
-    assert parameters.derived("w", "f32.T") is turned
-    assert parameters.derived("v", "f32") is parameters["v"]  # it has this form already
+    assert parameters.derive("w", "f32.T") is turned
+    assert parameters.derive("v", "f32") is parameters["v"]  # it has this form already
     figures = store.figures()
     assert (figures.derived, figures.held) == (1, 24 + 12)  # the parameter itself was not kept for its form
-    twice = parameters.derived("w", "twice", lambda values: values * 2)
+    twice = parameters.derive("w", "twice", lambda values: values * 2)
     assert twice.tolist() == (matrix * 2).tolist()
     with pytest.raises(ContentError, match="needs a function"):
-        parameters.derived("w", "upside-down")
+        parameters.derive("w", "upside-down")
 
 
 def test_a_form_takes_what_is_held():
     store = ParamStore.from_model(numbered(1))
     (parameters,) = store.models.values()
     parameters["w0"]
-    parameters.derived("w0", "f64")
+    parameters.derive("w0", "f64")
     assert (store.figures().loads, store.figures().hits) == (1, 1)
     assert parameters.read("w0") is parameters["w0"]
 
@@ -183,12 +183,12 @@ def test_the_caller_may_replace_the_resolver():
     shelf = Shelf()
     store = ParamStore.from_model(numbered(1), resolver=shelf)
     (parameters,) = store.models.values()
-    made = parameters.derived("w0", "f64")
+    made = parameters.derive("w0", "f64")
     assert list(shelf.values()) == [made]
-    assert parameters.derived("w0", "f64") is made
+    assert parameters.derive("w0", "f64") is made
     assert (store.figures().derived, store.figures().hits, store.figures().held) == (1, 1, 0)
     reopen = ParamStore.from_model(numbered(1), resolver=shelf)
-    assert next(iter(reopen.models.values())).derived("w0", "f64") is made  # the key is stable
+    assert next(iter(reopen.models.values())).derive("w0", "f64") is made  # the key is stable
     assert reopen.figures().loads == 0
 
 
@@ -245,14 +245,14 @@ def test_an_error_reaches_everybody_and_is_not_remembered():
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            parameters.derived("w0", "broken", fail)
-    assert parameters.derived("w0", "broken", lambda values: values).size == 256
+            parameters.derive("w0", "broken", fail)
+    assert parameters.derive("w0", "broken", lambda values: values).size == 256
 
 
 def test_a_form_made_from_itself_is_refused_not_awaited():
     (parameters,) = ParamStore.from_model(numbered(1)).models.values()
     with pytest.raises(ContentError, match="made from itself"):
-        parameters.derived("w0", "loop", lambda values: parameters.derived("w0", "loop", lambda inner: inner))
+        parameters.derive("w0", "loop", lambda values: parameters.derive("w0", "loop", lambda inner: inner))
 
 
 @pytest.mark.shows("G36")

@@ -43,8 +43,8 @@ def test_a_form_may_be_a_handle_of_a_backend():
 
     store = ParamStore.from_model(holdall.open(checkpoint([Entry("w", 0, [2, 3], W.tobytes())])), budget=1000)
     (parameters,) = store.models.values()
-    first = parameters.derived("w", "device", Handle, size=100)
-    assert (first.shape, parameters.derived("w", "device", Handle, size=100) is first, Handle.made) == ((2, 3), True, 1)
+    first = parameters.derive("w", "device", Handle, size=100)
+    assert (first.shape, parameters.derive("w", "device", Handle, size=100) is first, Handle.made) == ((2, 3), True, 1)
     assert store.figures().held == 100
 
     class Shelf(dict):
@@ -55,5 +55,5 @@ def test_a_form_may_be_a_handle_of_a_backend():
         (own,) = ParamStore.from_model(
             holdall.open(checkpoint([Entry("w", 0, [2, 3], W.tobytes())])), resolver=shelf
         ).models.values()
-        own.derived("w", "device", Handle)
+        own.derive("w", "device", Handle)
     assert (Handle.made, [type(value) for value in shelf.values()]) == (2, [Handle])

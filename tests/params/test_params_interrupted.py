@@ -21,7 +21,7 @@ def use(store):
     for name in "abcde":  # the last of them evicts the first
         parameters.load(name)
     parameters.load("d", pin=True)
-    parameters.derived("f", "twice", lambda values: values * 2)
+    parameters.derive("f", "twice", lambda values: values * 2)
     store.clear()
     parameters.load("a")
 
@@ -43,7 +43,7 @@ def test_after_ctrl_c_at_any_line_every_thread_loads_what_it_wants():
         def load_all(into):
             (parameters,) = store.models.values()  # noqa: B023
             into.update({name: parameters.load(name)[0] for name in "abcdefg"})
-            into["twice"] = parameters.derived("f", "twice", lambda values: values * 2)[0]
+            into["twice"] = parameters.derive("f", "twice", lambda values: values * 2)[0]
 
         other = threading.Thread(target=load_all, args=(found,), daemon=True)
         other.start()
@@ -66,13 +66,13 @@ def test_a_thread_that_waits_does_not_raise_the_interrupt_of_another():
 
     def first():
         with pytest.raises(KeyboardInterrupt):
-            parameters.derived("a", "form", interrupted)
+            parameters.derive("a", "form", interrupted)
 
     threads = [threading.Thread(target=first)]
     threads[0].start()
     begun.wait(10)
     threads += [
-        threading.Thread(target=lambda: found.append(parameters.derived("a", "form", lambda values: values + 1)[0]))
+        threading.Thread(target=lambda: found.append(parameters.derive("a", "form", lambda values: values + 1)[0]))
         for _ in range(4)
     ]
     for thread in threads[1:]:

@@ -99,7 +99,7 @@ def size_text(count: int) -> str:
     >>> size_text(999), size_text(1_234_567), size_text(999_999_999)
     ('999 B', '1.23 MB', '1.00 GB')
     """
-    return _scaled(count, ("B", "kB", "MB", "GB", "TB", "PB", "EB"), " ")
+    return _scale_count(count, ("B", "kB", "MB", "GB", "TB", "PB", "EB"), " ")
 
 
 def count_text(count: int) -> str:
@@ -108,7 +108,7 @@ def count_text(count: int) -> str:
     >>> count_text(999), count_text(124_439_808), count_text(7_000_000_000)
     ('999', '124M', '7.00B')
     """
-    return _scaled(count, ("", "k", "M", "B", "T"), "")
+    return _scale_count(count, ("", "k", "M", "B", "T"), "")
 
 
 def json_count(count: int) -> int | None:
@@ -120,7 +120,7 @@ def json_count(count: int) -> int | None:
     return count if count.bit_length() <= _PRINTED else None
 
 
-def _scaled(count: int, units: Sequence[str], gap: str) -> str:
+def _scale_count(count: int, units: Sequence[str], gap: str) -> str:
     if count < 1000:
         return f"{count}{gap}{units[0]}"
     if count.bit_length() > _PRINTED:

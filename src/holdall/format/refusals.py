@@ -72,7 +72,7 @@ def find_unplaced(model: Model, target: Format) -> dict[str, str]:
 def _count_marks(model: Model, source: Format | None) -> int:
     """Count the tensors that are marked as trained. Tables of files whose format stores no marks are not walked."""
     marked = source is None or source.holds.requires_grad or isinstance(model.tensors, ListTable)
-    return int(model.tensors.trained().sum()) if marked else 0
+    return int(model.tensors.find_trained().sum()) if marked else 0
 
 
 def refuse_repeats(format: str, names: Sequence[str], what: str = "tensors") -> None:

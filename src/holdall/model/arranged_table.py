@@ -79,8 +79,8 @@ class ArrangedTable(TensorTable):
         found = dict(self._table.natives(kind))
         return ((row, found[old]) for row, old in enumerate(self._quick if found else ()) if old in found)
 
-    def trained(self) -> NDArray[np.bool_]:
-        return self._table.trained()[self._order]
+    def find_trained(self) -> NDArray[np.bool_]:
+        return self._table.find_trained()[self._order]
 
     def sources(self) -> Sequence[Source]:
         return self._table.sources()

@@ -71,7 +71,7 @@ class ArrayTable(TensorTable):
             if isinstance(value, Tensor) and isinstance(value.native, kind):
                 yield row, value.native
 
-    def trained(self) -> NDArray[np.bool_]:
+    def find_trained(self) -> NDArray[np.bool_]:
         import numpy as np
 
         marks = (isinstance(value, Tensor) and value.requires_grad for value in self._values)

@@ -115,8 +115,8 @@ class CastTable(TensorTable):
     def natives(self, kind: type[T]) -> Iterator[tuple[int, T]]:
         return ((row, native) for row, native in self._table.natives(kind) if self._codes[row] == 0)
 
-    def trained(self) -> NDArray[np.bool_]:
-        return self._table.trained()
+    def find_trained(self) -> NDArray[np.bool_]:
+        return self._table.find_trained()
 
     def sources(self) -> Sequence[Source]:
         return self._table.sources()

@@ -84,8 +84,8 @@ class ReplacedTable(TensorTable):
         found |= {row: new.native for row, new in self._tensors.items() if isinstance(new.native, kind)}
         return iter(sorted(found.items(), key=_row))
 
-    def trained(self) -> NDArray[np.bool_]:
-        trained = self._table.trained().copy()
+    def find_trained(self) -> NDArray[np.bool_]:
+        trained = self._table.find_trained().copy()
         for row, tensor in self._tensors.items():
             trained[row] = tensor.requires_grad
         return trained

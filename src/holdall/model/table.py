@@ -109,7 +109,7 @@ class TensorTable(Sequence[Tensor]):
             if isinstance(tensor.native, kind):
                 yield row, tensor.native
 
-    def trained(self) -> NDArray[np.bool_]:
+    def find_trained(self) -> NDArray[np.bool_]:
         """Which tensors are marked as trained, by row."""
         import numpy as np
 
@@ -126,7 +126,7 @@ class TensorTable(Sequence[Tensor]):
         payloads = map(self.payload, range(len(self)))
         return (payload.source for payload in payloads if isinstance(payload, SourceRange))
 
-    def computed(self) -> Iterator[Payload]:
+    def list_computed(self) -> Iterator[Payload]:
         """The payloads that are not a plain range of a file."""
         payloads = map(self.payload, range(len(self)))
         return (payload for payload in payloads if payload is not None and type(payload) is not SourceRange)
@@ -301,12 +301,12 @@ class ColumnTable(TensorTable):
         natives = ((row, native_of(row)) for row in range(len(self))) if native_of is not None else ()
         return ((row, native) for row, native in natives if isinstance(native, kind))
 
-    def trained(self) -> NDArray[np.bool_]:
+    def find_trained(self) -> NDArray[np.bool_]:
         import numpy as np
 
         return np.zeros(len(self), np.bool_) if self._requires_grad is None else self._requires_grad
 
-    def computed(self) -> Iterator[Payload]:
+    def list_computed(self) -> Iterator[Payload]:
         return (payload for payload in self._payloads.values() if type(payload) is not SourceRange)
 
     def _find_sources(self) -> Iterator[Source]:

@@ -267,7 +267,9 @@ def _compare_marks(a: Model, b: Model) -> list[tuple[str, bool, bool]]:
     """The tensors of both models whose marks differ; none unless both formats store them."""
     if not all(model.format and registry.find(model.format).holds.requires_grad for model in (a, b)):
         return []
-    left, right = (dict(zip(model.tensors.names, model.tensors.trained().tolist(), strict=True)) for model in (a, b))
+    left, right = (
+        dict(zip(model.tensors.names, model.tensors.find_trained().tolist(), strict=True)) for model in (a, b)
+    )
     return [(name, mark, right[name]) for name, mark in left.items() if right.get(name, mark) != mark]
 
 

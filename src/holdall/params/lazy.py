@@ -86,6 +86,6 @@ class LazyParameter:
         """Return some rows; under a budget only these are read."""
         return self._parameters.rows(self.name, indices)
 
-    def derived(self, form: str, make: Make | None = None, *, pin: bool = False, size: Size | None = None) -> Any:
-        """Return a form of the parameter, as ``Parameters.derived`` does."""
-        return self._parameters.derived(self.name, form, make, pin=pin, size=size)
+    def derive(self, form: str, make: Make | None = None, *, pin: bool = False, size: Size | None = None) -> Any:
+        """Return a form of the parameter, as ``Parameters.derive`` does."""
+        return self._parameters.derive(self.name, form, make, pin=pin, size=size)

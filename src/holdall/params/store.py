@@ -319,7 +319,7 @@ class Parameters(Mapping[str, Array]):
         """Return the values of a parameter for one use: the cached ones, else read now and not kept."""
         return self.store._load_base(self.key(name), self.model[name])
 
-    def derived(
+    def derive(
         self, name: str, form: str, make: Make | None = None, *, pin: bool = False, size: Size | None = None
     ) -> Any:
         """Return a form of a parameter, made by ``make`` and kept under the key of parameter and form.
@@ -362,5 +362,5 @@ class Parameters(Mapping[str, Array]):
             if form is None:
                 self.load(name, pin=pin)
             else:
-                self.derived(name, form, pin=pin)
+                self.derive(name, form, pin=pin)
         return names

@@ -67,7 +67,7 @@ def apply_plan(model: Model, plan: QuantPlan, *, on_progress: Progress | None = 
     rows = [row for row, planned in enumerate(plan.tensors) if planned.method is not None]
     quantizers = [_prepare(table.tensor(row), plan.tensors[row], request) for row in rows]
     bounds = _survey(quantizers, request.threads, add_progress) if survey else [(0.0, 0.0)] * len(rows)
-    made = {row: each.quantized(found) for row, each, found in zip(rows, quantizers, bounds, strict=True)}
+    made = {row: each.make_tensor(found) for row, each, found in zip(rows, quantizers, bounds, strict=True)}
     return model.replace(tensors=ReplacedTable(table, made))
 
 
@@ -104,7 +104,7 @@ def quantize_tensor(
 ) -> Tensor:
     """Return ``tensor`` in quantized form: surveyed now, made when asked for."""
     quantizer = TensorQuantizer.of(tensor, method, mode, domain, clip, importance, threads)
-    return quantizer.quantized(*_survey([quantizer], threads))
+    return quantizer.make_tensor(*_survey([quantizer], threads))
 
 
 def _survey(

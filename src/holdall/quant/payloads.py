@@ -80,7 +80,7 @@ class TensorQuantizer:
         """The values of a row."""
         return self.tensor.shape[-1] if self.tensor.shape else 1
 
-    def quantized(self, bounds: Bounds) -> Tensor:
+    def make_tensor(self, bounds: Bounds) -> Tensor:
         """The tensor in quantized form, with a payload that is made when asked for; ``bounds`` are for its record."""
         tensor, number = self.tensor, DOMAINS[self.domain]
 

@@ -127,11 +127,11 @@ class Encoder:
         return self.settings.prefix + name
 
     def _load_vector(self, name: str) -> Floats:
-        found: Floats = self.parameters.derived(self._name(name), "f32")
+        found: Floats = self.parameters.derive(self._name(name), "f32")
         return found
 
     def _load_transposed(self, name: str) -> Floats:
-        found: Floats = self.parameters.derived(self._name(name), "f32.T")
+        found: Floats = self.parameters.derive(self._name(name), "f32.T")
         return found
 
     def _pack_qkv(self, at: str) -> Floats:
@@ -144,12 +144,12 @@ class Encoder:
             return packed
 
         form = f"bert.qkv.{self.settings.heads}"
-        found: Floats = self.parameters.derived(self._name(f"{at}query.weight"), form, pack)
+        found: Floats = self.parameters.derive(self._name(f"{at}query.weight"), form, pack)
         return found
 
     def _scale_query_bias(self, name: str) -> Floats:
         form = f"bert.scaled.{self.settings.heads}"
-        found: Floats = self.parameters.derived(
+        found: Floats = self.parameters.derive(
             self._name(name), form, lambda bias: np.asarray(bias, np.float32) * self._scale()
         )
         return found
@@ -166,7 +166,7 @@ class Encoder:
             folded: Floats = (weight @ value + np.asarray(bias, np.float64)).astype(np.float32)
             return folded
 
-        found: Floats = self.parameters.derived(self._name(f"{at}attention.output.dense.bias"), "bert.folded", fold)
+        found: Floats = self.parameters.derive(self._name(f"{at}attention.output.dense.bias"), "bert.folded", fold)
         return found
 
     def _scale(self) -> np.float32:

@@ -83,7 +83,7 @@ class Ledger:
             ends = np.append(columns.starts[1:], np.uint64(columns.whole)) if len(columns) else columns.starts
         self._add("table", layout.name, columns.starts, ends - columns.starts, layout, label)
 
-    def scattered(
+    def add_scattered(
         self,
         layout: Layout,
         starts: NDArray[np.uint64],

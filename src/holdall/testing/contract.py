@@ -69,7 +69,7 @@ class FormatContract(PromiseTests):
             path = self._target(tmp_path, name)
             try:
                 with write_read(path, model, self.format, **self.options) as back:
-                    assert_same(self.expected(model), back, extra_metadata=self.extra_metadata)
+                    assert_same(self.expect(model), back, extra_metadata=self.extra_metadata)
                 report = holdall.verify(path, level="strict", format=self.format)
                 assert report.ok, report.findings
             except Exception as error:
@@ -85,7 +85,7 @@ class FormatContract(PromiseTests):
             model = self.prepare(self._restrict(drawn) or Model())
             path = self._target(tmp_path, f"drawn{next(numbers)}")
             with write_read(path, model, self.format, **self.options) as back:
-                assert_same(self.expected(model), back, extra_metadata=self.extra_metadata)
+                assert_same(self.expect(model), back, extra_metadata=self.extra_metadata)
 
         check()
 

@@ -59,7 +59,7 @@ class ContractBase:
         """Whether the format holds this tensor, for reasons that ``Holds`` cannot express."""
         return True
 
-    def expected(self, model: Model) -> Model:
+    def expect(self, model: Model) -> Model:
         """Return the model that reading gives back, if the format's document says that it differs."""
         return model
 

@@ -148,7 +148,7 @@ class PromiseTests(ContractBase):
             return f"the writer raises {type(error).__name__} instead of ContentError: {error}"
         try:
             with holdall.open(path, format=self.format) as back:
-                assert_same(self.expected(model), back, extra_metadata=self.extra_metadata)
+                assert_same(self.expect(model), back, extra_metadata=self.extra_metadata)
         except Exception as error:
             return f"was written, and does not come back: {type(error).__name__}: {error}"
         return None

@@ -236,7 +236,7 @@ def test_a_hostile_header_takes_no_time():
             1,
             "npy.<U3, which holdall does not decode: casting needs its values",
         ),
-        ("quantize a.npz b.mcf --include t", 1, "(1 tensor: is npy.<U3, which holdall does not decode; 1 tensor: not"),
+        ("quantize a.npz b.mcf --include t", 1, "mcf cannot hold 1 tensor: 't' npy.<U3[1, 2] (no npy.<U3, which"),
         ("extract a.npz t", 0, "tensor t: holdall does not decode npy.<U3: stored bytes as .bin instead\n"),
         ("extract a.npz t -o t.npy", 1, "tensor 't': holdall does not decode npy.<U3; take the stored bytes"),
         ("extract a.npz t --slice 0:1", 1, "has no stored form; holdall does not decode it: take it whole"),

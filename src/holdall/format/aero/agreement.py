@@ -63,7 +63,7 @@ def _find_other_values(index: Index, other: Index) -> Iterator[tuple[int, str, A
 def _list_values(index: Index, row: int) -> dict[str, Any]:
     """List the values of an entry, without those that say the same as none."""
     digest = index.digest(row)
-    values = {key: value for key, value in index.stated(row).items() if key not in _PLACED}
+    values = {key: value for key, value in index.read_stated(row).items() if key not in _PLACED}
     values |= {"hash_b3": None if digest is None else digest.hex(), "flags": values.get("flags") or None}
     return values
 

@@ -40,4 +40,4 @@ def _decode_together(index: Index, rows: list[int], entries: list[bytes], nestin
             msgpack.decode(msgpack.encode_array_head(len(entries)) + b"".join(entries), depth=nesting + 1)
             return
     for row in rows:
-        index.stated(row)
+        index.read_stated(row)

@@ -158,7 +158,7 @@ def _describe_tensors(file: AeroNative) -> dict[str, str]:
     index = file.table.tidx
     found: dict[str, list[int]] = {}
     for row in index.valued.nonzero()[0].tolist():
-        entry = index.stated(row)
+        entry = index.read_stated(row)
         keys = [key for key in entry if key not in KEYS] + (["flags"] if entry.get("flags") else [])
         params = entry.get("quant_params") or {}
         if isinstance(index.dtypes[int(index.codes[row])], DType):

@@ -64,7 +64,7 @@ class StatedHashes:
         # A local source that checks every read remembers what is proven, so that a page serves other reads too.
         by_pages = source.is_checked and not source.is_remote and shard.name + PAGES in self._page_chunks
         if not by_pages:
-            exact = self._hashed.get((start, stop))
+            exact = self._rows_by_range.get((start, stop))
             if exact is not None:
                 return [self._prove_tensor(row) for row in exact]
             row = self._find_around(start, stop)
@@ -107,7 +107,7 @@ class StatedHashes:
         return found
 
     @computed_once
-    def _hashed(self) -> dict[tuple[int, int], list[int]]:
+    def _rows_by_range(self) -> dict[tuple[int, int], list[int]]:
         """The rows of tensors that have a hash, by start and end of their payload; each hash once."""
         table = self._table
         if table is None:

@@ -178,7 +178,7 @@ class AeroTable(ColumnTable):
     def native_of(self, row: int) -> TensorNative:
         """What only AERO states of the tensor in ``row``."""
         index = self.tidx
-        digest, entry = index.digest(row), index.stated(row)
+        digest, entry = index.digest(row), index.read_stated(row)
         return TensorNative(
             entry.get("flags", 0),
             int(index.shards[row]),

@@ -339,7 +339,7 @@ class Index:
         at = int(self._hash_at[row])
         return bytes.fromhex(self.data[at : at + 64].decode()) if self.hashed[row] else None
 
-    def stated(self, row: int) -> dict[str, Any]:
+    def read_stated(self, row: int) -> dict[str, Any]:
         """All values of an entry that has flags, quantization or keys of other programs; nothing for others."""
         if not self._valued[row]:
             return {}

@@ -130,10 +130,10 @@ class SetTable(TensorTable):
     def natives(self, kind: type[T]) -> Iterator[tuple[int, T]]:
         return self.columns.natives(kind)
 
-    def trained(self) -> NDArray[np.bool_]:
-        return self.columns.trained()
+    def find_trained(self) -> NDArray[np.bool_]:
+        return self.columns.find_trained()
 
-    def computed(self) -> Iterator[Payload]:
+    def list_computed(self) -> Iterator[Payload]:
         payloads = map(self.payload, self.find_unreadable())
         return (payload for payload in payloads if payload is not None)
 

@@ -58,7 +58,7 @@ def plan(model: Model, options: Mapping[str, Any]) -> FolderPlan:
     hashed = hashes if settings.tensor_hash else []
     out.files[INDEX] = _add_hash(plan_index(placed, settings, documents, hashed, part_bytes))
     main, base_url = "model" + SUFFIX, str(options["base_url"] or "")
-    out.files[main] = _plan_document(parts, documents.model, _stated(model, base_url))
+    out.files[main] = _plan_document(parts, documents.model, _list_stated(model, base_url))
     if "base_url" in _extra_of(model) and not base_url:
         out.files[main].notes.append(f"{main}: base_url is left out, since the new files are not there")
     return out
@@ -73,7 +73,7 @@ def _check_parts(count: int, size: int) -> None:
         raise ContentError(f"aeroset: {count} parts are more than readers open by default; {way_out}") from None
 
 
-def _stated(model: Model, base_url: str) -> dict[str, Any]:
+def _list_stated(model: Model, base_url: str) -> dict[str, Any]:
     """Return the optional keys of the document: ``base_url``, and those of the set that ``model`` comes from.
 
     Its own base_url is left behind: the new files are not there.

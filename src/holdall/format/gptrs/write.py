@@ -145,7 +145,7 @@ def _list_notes(table: TensorTable, rows: NDArray[np.intp], scalars: str) -> lis
 
 def _list_marks(table: TensorTable, rows: NDArray[np.intp], flags: NDArray[np.uint8]) -> list[str]:
     """List the marks that an option changes: those of the tensors are not what is written."""
-    before, after = table.trained()[rows], flags[rows] != 0
+    before, after = table.find_trained()[rows], flags[rows] != 0
     changes = {"marked as trained": ~before & after, "no longer marked as trained": before & ~after}
     return [
         f"{plural(int(found.sum()), 'tensor')} {what}, {table.names[int(rows[found.argmax()])]!r} first: requires_grad"
@@ -172,7 +172,7 @@ def _choose_flags(table: TensorTable, given: Any) -> NDArray[np.uint8]:
 def _choose_trained(table: TensorTable, given: Any) -> NDArray[np.bool_]:
     """Return for each tensor whether it is marked as trained."""
     if given is None:
-        return table.trained()
+        return table.find_trained()
     if isinstance(given, int):
         return np.full(len(table), bool(given))
     globs = [part.strip() for part in given.split(",")] if isinstance(given, str) else parse_texts(given)

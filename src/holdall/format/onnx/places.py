@@ -49,7 +49,7 @@ class Places:
     @classmethod
     def of(cls, source: Source, records: Records, reader: TableReader) -> Places:
         """The places of those tensors that are no initializers of the graph."""
-        rows = reader.kept[records.nested()[reader.kept]]
+        rows = reader.kept[records.find_nested()[reader.kept]]
         columns = (records.fields, records.starts, records.stops, records.parents, records.numbers, records.ordinals)
         tensors = np.stack([column[rows] for column in columns], axis=1)
         names = tuple(records.names[row] for row in rows.tolist())

@@ -120,7 +120,7 @@ def _refuse_others(source: Source, numbers: Collection[int]) -> None:
 
 def _find_rest(source: Source, records: Records, start: int, stop: int) -> tuple[SourceRange, ...]:
     """Find the ranges of the graph between its initializers."""
-    outer = ~records.nested()
+    outer = ~records.find_nested()
     starts = np.concatenate([np.array([start], np.uint64), records.stops[outer]])
     stops = np.concatenate([records.fields[outer], np.array([stop], np.uint64)])
     rows = (stops > starts).nonzero()[0]

@@ -56,7 +56,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.plain)
 
-    def nested(self) -> NDArray[np.bool_]:
+    def find_nested(self) -> NDArray[np.bool_]:
         """Which tensors are no initializers of the model's graph."""
         outer: NDArray[np.bool_] = (self.parents != np.uint64(self.paths.graph)) | (self.numbers != layout.INITIALIZER)
         return outer
@@ -114,7 +114,7 @@ def read_records(source: Source, walker: Walker, check: Check) -> Records:
         fields, starts, stops, parents, numbers, ordinals, plain, names, codes, ranks, values, places, sizes, messages,
         paths,
     )  # fmt: skip
-    nested = records.nested()
+    nested = records.find_nested()
     plain &= (odd != _UNNAMED) | nested
     for row in (plain & nested).nonzero()[0].tolist():
         names[row] = records.name_row(row, names[row])

@@ -115,7 +115,7 @@ class TableReader:
                         rules.NAME, int(records.starts[row]), f"onnx: the name {names[row]!r} is there twice"
                     )
                 met.add(place)
-        nested = records.nested()
+        nested = records.find_nested()
         inner = [row for row in self.kept.tolist() if nested[row]]
         own = [names[row] for row in self.kept.tolist() if not nested[row]]
         for row, name in zip(inner, part_names(own, [names[row] for row in inner]), strict=True):

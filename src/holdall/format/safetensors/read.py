@@ -151,17 +151,17 @@ def _check_sizes(index: Index, size: int, check: Check) -> None:
     possible = exact & (counts <= np.uint64(8 * size))
     bits = np.where(possible, counts, np.uint64(0)) * _BITS[codes]
 
-    def shown(row: int) -> str:
+    def describe_row(row: int) -> str:
         return f"safetensors: tensor {names[row]!r}: {WORDS[codes[row]]}{list(shapes[row])}"
 
     whole = (bits % np.uint64(8) == 0) | ~possible
     check.rows(
         whole, rules.BITS, lambda row: index.place(row, "shape"),
-        lambda row: f"{shown(row)} takes {int(bits[row])} bits, not whole bytes",
+        lambda row: f"{describe_row(row)} takes {int(bits[row])} bits, not whole bytes",
     )  # fmt: skip
     check.rows(
         possible & (bits // np.uint64(8) == spans), rules.SIZE, lambda row: index.place(row, "data_offsets"),
-        lambda row: f"{shown(row)} needs {figure(PALETTE[codes[row]].nbytes(shapes[row]))} bytes "
+        lambda row: f"{describe_row(row)} needs {figure(PALETTE[codes[row]].nbytes(shapes[row]))} bytes "
         f"but its data_offsets span {spans[row]}",
     )  # fmt: skip
     if not check.wants("strict"):
@@ -169,7 +169,7 @@ def _check_sizes(index: Index, size: int, check: Check) -> None:
     empty = ((counts == 0) & exact).nonzero()[0].tolist()
     wraps = [row for row in empty if _overflows(shapes[row])]
     for row in wraps:
-        message = f"{shown(row)} is empty, but its dims do not multiply within 64 bits on the way"
+        message = f"{describe_row(row)} is empty, but its dims do not multiply within 64 bits on the way"
         check.note(rules.PRODUCT, index.place(row, "shape"), message)
 
 

@@ -98,7 +98,7 @@ class Machine:
     def _number(self, at: int, size: int) -> int:
         return int.from_bytes(self._bytes(at, size), "little")
 
-    def _counted(self, at: int, width: int) -> tuple[bytes, int]:
+    def _read_counted(self, at: int, width: int) -> tuple[bytes, int]:
         """The bytes after their number, which has ``width`` bytes, and the place after them."""
         start = at + width
         size = int.from_bytes(self.data[at:start], "little")
@@ -168,9 +168,9 @@ class Machine:
             0x8C: lambda at: self._unicode(at, 1),
             ord("X"): lambda at: self._unicode(at, 4),
             0x8D: lambda at: self._unicode(at, 8),
-            ord("C"): lambda at: push(*self._counted(at, 1)),
-            ord("B"): lambda at: push(*self._counted(at, 4)),
-            0x8E: lambda at: push(*self._counted(at, 8)),
+            ord("C"): lambda at: push(*self._read_counted(at, 1)),
+            ord("B"): lambda at: push(*self._read_counted(at, 4)),
+            0x8E: lambda at: push(*self._read_counted(at, 8)),
             ord("U"): lambda at: self._old_text(at, 1),
             ord("T"): lambda at: self._old_text(at, 4),
             ord("}"): lambda at: push({}, self._count_container(at)),
@@ -238,13 +238,13 @@ class Machine:
         return at + width + size
 
     def _unicode(self, at: int, width: int) -> int:
-        data, after = self._counted(at, width)
+        data, after = self._read_counted(at, width)
         self._stack.append(self._text(data, at))
         return after
 
     def _old_text(self, at: int, width: int) -> int:
         """A str of Python 2: text if it is ASCII, else bytes."""
-        data, after = self._counted(at, width)
+        data, after = self._read_counted(at, width)
         self._stack.append(self._text(data, at) if data.isascii() else data)
         return after
 

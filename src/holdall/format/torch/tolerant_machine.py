@@ -115,7 +115,7 @@ class TolerantMachine(Machine):
         return made
 
     def _byte_array(self, at: int) -> int:
-        data, after = self._counted(at, 8)
+        data, after = self._read_counted(at, 8)
         self._stack.append(self._make_record(_BYTES, (data,), at - 1))
         return after
 

@@ -135,7 +135,7 @@ def read_directory(source: Source, check: Check, ledger: Ledger, what: str) -> D
         message = f"{what}: the zip directory announces {count} entries in {size} bytes, which hold {len(columns)}"
         check.fail(DIRECTORY, start + columns.end, message)
     names = _read_names(data, columns, start, check, what)
-    ledger.scattered(CENTRAL, columns.starts + np.uint64(start), _entry_sizes(columns), names.__getitem__)
+    ledger.add_scattered(CENTRAL, columns.starts + np.uint64(start), _entry_sizes(columns), names.__getitem__)
     _check_entries(data, columns, names, start, check, what)
     _refuse_other_names(data, columns, names, start, check, what)
     stored, sizes, offsets = _read_wide_numbers(data, columns, names, start, check, what)

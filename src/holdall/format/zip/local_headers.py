@@ -102,7 +102,7 @@ def find_data(
             read_heads(rows, batch.data, at, room)
     if any(map(len, described)):
         ledger.regions("data descriptor", np.concatenate(described), np.concatenate(lengths))
-    ledger.scattered(LOCAL, offsets, starts - offsets, directory.names.__getitem__)
+    ledger.add_scattered(LOCAL, offsets, starts - offsets, directory.names.__getitem__)
     return starts
 
 

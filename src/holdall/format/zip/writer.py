@@ -135,7 +135,7 @@ class _Columns:
         table["extra_size"] = self.fills[start:stop] + np.where(wide, _ZIP64_SIZE, 0)
         return table.tobytes()
 
-    def unknown(self) -> list[int]:
+    def list_unknown(self) -> list[int]:
         """The numbers of entries whose CRC is known only once their bytes are written."""
         numbers: list[int] = (~self.known).nonzero()[0].tolist()
         return numbers
@@ -285,7 +285,7 @@ class _Stretch(Payload):
 
 def _put_directory(plan: Plan, columns: _Columns) -> None:
     """Put the directory and the end record."""
-    start, size, unknown = plan.cursor, columns.directory_size(), columns.unknown()
+    start, size, unknown = plan.cursor, columns.directory_size(), columns.list_unknown()
 
     def directory(results: Results) -> bytes:
         columns.sum_entries()

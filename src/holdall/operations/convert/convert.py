@@ -206,7 +206,7 @@ def _write(dst: str | os.PathLike[str], plan: Plan | FolderPlan, job: Job) -> bo
         write_plan(dst, plan, fsync=options.fsync, progress=step, approve=approve, clobber=options.clobber)
     if job.copies_set:
         return True
-    computed = (payload for model in models for payload in model.tensors.computed())
+    computed = (payload for model in models for payload in model.tensors.list_computed())
     return bool(proofs) or (options.check and any(map(_is_inflated, computed)))
 
 
@@ -223,7 +223,7 @@ def _collect_proofs(job: Job, plan: Plan | FolderPlan) -> list[Stated]:
 
 def _check_compressed(model: Model) -> None:
     """Expand the compressed tensors of a file that is copied, since only expanding them checks their checksums."""
-    for payload in model.tensors.computed():
+    for payload in model.tensors.list_computed():
         for _ in payload.chunks() if _is_inflated(payload) else ():
             pass
 

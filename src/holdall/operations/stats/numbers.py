@@ -129,7 +129,7 @@ class NumberPass(TensorPass):
         if self._has_no_scale(whole):
             self.better_scale = _choose_scale(whole)
             return None
-        coded = self._coded(self._counters.total()) if self.bins and whole.finite else None
+        coded = self._make_coded(self._counters.total()) if self.bins and whole.finite else None
         histogram = () if coded is None else coded.count_bins(whole.low, whole.high, self.bins)
         return self._describe(whole, None, histogram)
 
@@ -148,7 +148,7 @@ class NumberPass(TensorPass):
         values = np.frombuffer(data, self._dtype)
         if whole.finite < values.size:
             values = values[np.isfinite(values)]
-        coded = self._coded(table) if table.size and whole.low != whole.high else None
+        coded = self._make_coded(table) if table.size and whole.low != whole.high else None
         median = find_median(values, coded)
         return self._describe(whole, median, count_bins(values, whole.low, whole.high, self.bins))
 
@@ -166,7 +166,7 @@ class NumberPass(TensorPass):
         is_float = self._dtype.kind == "f" and whole.finite and self._scale == 1
         return bool(is_float) and _exponent_of(whole) not in _EXPONENTS
 
-    def _coded(self, table: NDArray[np.uint64]) -> CodedValues:
+    def _make_coded(self, table: NDArray[np.uint64]) -> CodedValues:
         return CodedValues(table, self._first, self._scale, self._dtype)
 
     @property
