@@ -142,3 +142,17 @@ def test_a_click_on_the_strip_goes_there(browser, look, model):
 def test_an_offset_that_is_none_shows_a_page(browser, look, model, at):
     look(model, page=f"bytes?at={at}&file=7")
     browser.wait(lambda: browser.find_all("#bytes-grid .byte"))
+
+
+def test_the_page_fits_a_window(browser, look, tmp_path):
+    path = tmp_path / "model.oinf"
+    holdall.save(path, {f"h.{n}.weight": np.arange(2000, dtype=np.float32) for n in range(40)})
+    base = look(path, page="bytes")
+    with holdall.open(path) as opened:
+        offset = opened["h.7.weight"].offset
+    for at in (0, offset):
+        browser.open(f"{base}bytes?at={at}")
+        browser.wait(lambda at=at: row_at(browser, at // 512 * 512))
+        browser.find_text("belongs to", "#bytes-meaning")
+        root = "document.documentElement"
+        assert browser.run(f"return {root}.scrollHeight - {root}.clientHeight") <= 0

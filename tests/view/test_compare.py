@@ -140,7 +140,7 @@ def test_a_value_that_became_nan_has_no_error_of_zero():
     comparison.task.keep()
     comparison.task.wait()
     (item,) = comparison.list_pairs()
-    assert np.isnan(relative_error(item)) and np.isnan(comparison.errors()).all()
+    assert np.isnan(relative_error(item)) and np.isnan(comparison.shade().average([0]))
     assert _row(0, item)["error"] is None
     assert _row(0, item)["detail"] == "1 value NaN or infinite on one side"
 
@@ -194,3 +194,29 @@ def test_what_the_table_leaves_out_is_counted(browser, look, pair, monkeypatch):
     browser.find_text(rests[2], "#compare-more")
     shown = [each.text for each in browser.find_all("#compare-grid .ag-row [col-id='name']")]
     assert shown == ["only", "h.2.w"]
+
+
+def test_what_one_model_alone_has_stands_under_that_model(browser, look, tmp_path):
+    ones = holdall.Tensor.of("w", np.ones(4, np.float32))
+    contents = ({"left.txt": b"x", "both.txt": b"y"}, {"right.txt": b"x", "both.txt": b"z"})
+    for name, assets in zip("ab", contents, strict=True):
+        holdall.save(tmp_path / f"{name}.oinf", holdall.Model([ones], assets=assets))
+    look(tmp_path / "a.oinf", tmp_path / "b.oinf", page="compare")
+    browser.find_text("left.txt", "#compare-rest")
+    rows = {row.find_elements("css selector", "td")[1].text: [td.text for td in row.find_elements("css selector", "td")]
+            for row in browser.find_all("#compare-rest tbody tr")}  # fmt: skip
+    assert rows["left.txt"][2:] == ["there", "–", ""]
+    assert rows["right.txt"][2:] == ["–", "there", ""]
+    assert rows["both.txt"][2:] == ["there", "there", "different"]
+
+
+def test_the_page_of_a_tensor_says_which_model_it_is_of(browser, look, pair):
+    a, b, _, _ = pair
+    base = look(a, b)
+    for of, letter, title in (("", "A", "a.safetensors"), ("&of=1", "B", "b.safetensors")):
+        browser.open(f"{base}tensor?row=0{of}")
+        browser.find_text(f"{letter} {title}", "#nav .choice.current")
+        assert len(browser.find_all("#nav .choice")) == 2 and len(browser.find_all("#nav .current")) == 2
+    browser.open(base + "compare")
+    browser.find("#compare-rest")
+    browser.wait(lambda: browser.run("return document.querySelectorAll('#nav .choice.current').length") == 0)

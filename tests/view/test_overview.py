@@ -50,7 +50,7 @@ def test_the_page_says_what_the_model_is(browser, look, model):
     look(model)
     browser.find_text("oinf", ".facts")
     browser.find_text("9", ".facts")
-    browser.find_text("f32, f16", ".facts")
+    browser.find_text("f16, f32", ".facts")  # those with most bytes first
     browser.find_text("attention", "#page")
     browser.find_text("apache-2.0", "#metadata")
     browser.find_text("Nothing is wrong. All hashes, padding and values were checked", "#findings")
@@ -117,3 +117,14 @@ def test_a_model_without_tensors_says_so(browser, look, tmp_path):
     look(tmp_path / "empty.oinf")
     browser.find_text("This model has no tensors.", "#page")
     browser.find_text("There is no metadata.", "#page")
+
+
+def test_types_are_listed_in_one_order(model, tmp_path):
+    from holdall.viewer.export import render_export
+    from holdall.viewer.subject import Subject
+
+    subject = Subject.examine(str(model))
+    page = render_export(subject)
+    subject.close()
+    assert "<dd>f16, f32</dd>" in page
+    assert page.index("<td>f16</td>") < page.index("<td>f32</td>")

@@ -320,6 +320,39 @@ def test_the_line_of_python_reads_the_region(shape, region, line):
     assert np.array_equal(eval(f"tensor{line}", {"tensor": tensor}).ravel(), matrix.read(Region(*region)).ravel())
 
 
+def test_the_line_of_python_is_copied_however_long_it_is(browser, look, tmp_path, values):
+    path = tmp_path / ("a-folder-with-a-name-of-some-length/" * 4) / "model.safetensors"
+    path.parent.mkdir(parents=True)
+    holdall.save(path, {"model.layers.10.self_attn.q_proj.weight": values[:64, :64]})
+    look(path, page="tensor?row=0")
+    browser.find_text("model.safetensors", "#tensor-code")
+    hidden, beyond = browser.run(
+        "const line = document.querySelector('#tensor-code'), box = line.parentElement.getBoundingClientRect();"
+        "const icon = document.querySelector('.code .copy').getBoundingClientRect();"
+        "return [line.scrollWidth - line.clientWidth, icon.right - box.right]"
+    )
+    assert hidden > 0 and beyond <= 0
+
+
+@pytest.mark.parametrize("shape", [(2, 384), (384, 2), (1, 1), (8, 3)])
+def test_few_rows_and_columns_have_a_number_each(browser, look, tmp_path, shape):
+    holdall.save(tmp_path / "a.safetensors", {"w": np.ones(shape, np.float32)})
+    look(tmp_path / "a.safetensors", page="tensor?row=0")
+    wait_for_tensor(browser)
+    for axis, count in zip("yx", shape, strict=True):
+        texts = browser.run(
+            f"return [...document.querySelectorAll('#tensor-heat .{axis}tick text')].map(t => t.textContent)"
+        )
+        assert len(set(texts)) == len(texts) and all(0 <= int(text) <= count for text in texts)
+        if count <= 8:
+            assert sorted(map(int, texts)) == list(range(count))
+    for plot, count in zip(("rows", "columns"), shape, strict=True):
+        texts = browser.run(
+            f"return [...document.querySelectorAll('#tensor-{plot} .xtick text')].map(t => t.textContent)"
+        )
+        assert len(set(texts)) == len(texts) and all(0 <= int(text) <= count for text in texts)
+
+
 @pytest.mark.parametrize("name", ["a\x00b\x1b[1m", "\u202eevil.txt", "\u200b", "quote'\"", "x" * 5000])
 def test_the_line_of_python_reads_the_tensor_whatever_its_name(name, tmp_path):
     from holdall.viewer.pages.tensor import _write_code

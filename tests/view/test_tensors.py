@@ -126,3 +126,31 @@ def test_the_work_ends_when_no_page_asks(monkeypatch):
     task.keep()
     task.wait()
     assert task.state == "done" and steps == list(range(100))
+
+
+def test_the_filter_is_there_again_after_a_tensor(browser, look, model):
+    look(model, page="tensors")
+    browser.wait(lambda: names(browser))
+    browser.type("#tensors-filter", "h.12?.*")
+    browser.wait(lambda: names(browser) == [f"h.12{n}.weight" for n in range(10)])
+    browser.click(".ag-center-cols-container .ag-row .ag-cell")
+    browser.find_text("h.120.weight", "h1")
+    browser.find_text("tensors that match h.12?.*", "#tensor-back")
+    browser.click("#tensor-back")
+    browser.wait(lambda: browser.find("#tensors-filter").get_attribute("value") == "h.12?.*")
+    browser.wait(lambda: names(browser) == [f"h.12{n}.weight" for n in range(10)])
+
+
+def test_the_longest_name_is_shown_whole(browser, look, tmp_path):
+    long = "bert.encoder.layer.11.attention.output.LayerNorm."
+    tensors = {long + end: np.ones(2, np.float32) for end in ("weight", "bias")}
+    holdall.save(tmp_path / "long.safetensors", tensors)
+    holdall.save(tmp_path / "short.safetensors", {"w": np.ones(2, np.float32)})
+    measure = "const cell = document.querySelector('.ag-row [col-id=name]');" \
+        "return cell && cell.innerText && [cell.offsetWidth, cell.scrollWidth - cell.clientWidth]"  # fmt: skip
+    look(tmp_path / "long.safetensors", page="tensors")
+    wide, hidden = browser.wait(lambda: browser.run(measure))
+    assert hidden <= 0 and 320 < wide <= 480
+    look(tmp_path / "short.safetensors", page="tensors")
+    wide, hidden = browser.wait(lambda: browser.run(measure))
+    assert hidden <= 0 and wide == 200

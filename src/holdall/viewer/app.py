@@ -108,5 +108,11 @@ def _draw_nav(window: Window, shown: str, query: dict[str, str]) -> list[Any]:
             for each in (0, 1)
         ]
     elif len(window.subjects) == 2:
-        names = [html.Span(shorten(clean(each.title), 28), className="file") for each in window.subjects]
+        names = [
+            html.Span(
+                [html.B("AB"[at]), " ", shorten(clean(each.title), 28)],
+                className="file choice" + (" current" if shown == "/tensor" and at == number else ""),
+            )
+            for at, each in enumerate(window.subjects)
+        ]
     return [html.Span(names, className="files"), html.Span(links, className="links")]

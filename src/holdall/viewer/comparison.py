@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,10 +11,11 @@ import numpy as np
 from holdall.base.progress import Progress
 from holdall.operations.diff import Difference, TensorDifference, diff
 from holdall.operations.overview import name_kind
+from holdall.viewer.shading import Errors
 from holdall.viewer.task import Task
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from holdall.model.model import Model
 
@@ -50,13 +51,19 @@ class Comparison:
                 return next((each for each in self._b if repr(each) == quoted), name)
         return name
 
-    def errors(self) -> NDArray[np.float64]:
-        """The error of each tensor of the first model, relative to its values; NaN where it has none."""
-        column = np.zeros(len(self._a.tensors)) if self.found is not None else np.full(len(self._a.tensors), np.nan)
-        for item in () if self.found is None else self.found.tensors:
-            if item.name in self._a:
-                column[self._a.tensors.row(item.name)] = relative_error(item)
-        return column
+    def shade(self, side: int = 0) -> Errors:
+        """The error of each tensor of one of the models, relative to its values; NaN where it has none.
+
+        A branch has the error that :meth:`list_layers` states of its tensors.
+        """
+        model = (self._a, self._b)[side]
+        items = [] if self.found is None else [item for item in self.found.tensors if item.name in model]
+        rows = [model.tensors.row(item.name) for item in items]
+        start = np.nan if self.found is None else -np.inf
+        shading = Errors(np.full(len(model.tensors), start), np.full(len(model.tensors), start))
+        found = _measure_norms(items)
+        shading.noises[rows], shading.signals[rows] = found.noises, found.signals
+        return shading
 
     def list_layers(self) -> list[LayerError]:
         """The error of each kind of tensors in each layer, layers in file order."""
@@ -103,15 +110,23 @@ def join_layer(front: str, number: int) -> str:
 
 def _sum_errors(layer: str, kind: str, items: list[TensorDifference]) -> LayerError:
     apart = [item for item in items if item.verdict not in ("equal", "renamed")]
-    noise = signal = 0.0
-    for item in apart:
-        if item.distance is None or item.distance.wild:
-            return LayerError(layer, kind, len(items), len(apart), float("nan"))
-        square = item.distance.rmse**2 * item.distance.count
-        noise += square
-        signal += square * 10 ** (item.distance.snr_db / 10) if square else 0.0
-    error = sqrt(noise / signal) if signal else float("nan") if noise else 0.0
+    found = _measure_norms(apart)
+    known = not np.isnan(found.noises).any()
+    error = float("nan") if not known else found.average(range(len(apart))) if apart else 0.0
     return LayerError(layer, kind, len(items), len(apart), error)
+
+
+def _measure_norms(items: Sequence[TensorDifference]) -> Errors:
+    """The norms of each difference and of its first values: in logarithms, since squares of large ones are infinite."""
+    noises, signals = np.full(len(items), np.nan), np.full(len(items), -np.inf)
+    for at, item in enumerate(items):
+        if item.verdict in ("equal", "renamed"):
+            noises[at] = -np.inf
+        elif item.distance is not None and not item.distance.wild and item.distance.rmse < np.inf:
+            distance = item.distance
+            noises[at] = log10(distance.rmse) + log10(distance.count) / 2 if distance.rmse else -np.inf
+            signals[at] = noises[at] + distance.snr_db / 20 if distance.rmse else -np.inf
+    return Errors(noises, signals)
 
 
 def relative_error(item: TensorDifference) -> float:

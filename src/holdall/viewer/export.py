@@ -23,7 +23,7 @@ from holdall.viewer.figures import CONFIG
 from holdall.viewer.plots import draw_heat, draw_histograms
 from holdall.viewer.statistics import COLUMNS
 from holdall.viewer.subject import Subject
-from holdall.viewer.treemap import assign_types, draw_treemap
+from holdall.viewer.treemap import assign_types, draw_treemap, rank_types
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,7 +167,7 @@ def _hash(script: str) -> str:
 
 def _list_sections(subject: Subject, rows: Sequence[int], figures: list[dict[str, Any]]) -> Iterator[str]:
     model = subject.model
-    totals = model.tensors.totals()
+    totals = rank_types(model)
     nbytes = sum(total.nbytes for total in totals.values())
     facts = [
         (

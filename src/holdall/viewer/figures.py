@@ -98,13 +98,13 @@ def lay_out(**changes: Any) -> dict[str, Any]:
     return layout
 
 
-def color_values(values: NDArray[np.float64]) -> tuple[list[str], float, float]:
-    """A colour of :data:`SEQUENTIAL` for each value, and the ends of the scale; what is unknown is grey."""
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+def color_values(values: NDArray[np.float64], low: float, high: float) -> list[str]:
+    """A colour of :data:`SEQUENTIAL` for each value between two ends; what is beyond has the colour of the end.
+
+    What is unknown is grey.
+    """
     half = high / 2 - low / 2 or 1.0  # the whole may be infinite
-    found = [_mix((value / 2 - low / 2) / half) if value == value else "#a4abb5" for value in values.tolist()]
-    return found, low, high
+    return [_mix((value / 2 - low / 2) / half) if value == value else "#a4abb5" for value in values.tolist()]
 
 
 def _mix(at: float) -> str:

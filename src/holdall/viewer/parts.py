@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
@@ -11,7 +11,7 @@ from holdall.base.text import clean, size_text
 from holdall.viewer.figures import CONFIG, lay_out
 from holdall.viewer.task import Task
 
-__all__ = ["card", "draw_graph", "empty", "list_facts", "show_progress", "show_table"]
+__all__ = ["card", "draw_graph", "empty", "list_facts", "show_progress", "show_scale", "show_table"]
 
 
 def card(title: str, *content: Any, tools: Any = None, class_name: str = "") -> html.Section:
@@ -40,6 +40,19 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], right: Seq
 
     body = [html.Tr(cells(html.Td, row)) for row in rows]
     return html.Div(html.Table([html.Thead(html.Tr(cells(html.Th, headers))), html.Tbody(body)]), className="table")
+
+
+def show_scale(scale: Mapping[str, Any], what: str) -> list[Any]:
+    """The key of a treemap whose colours are numbers; empty where there is no scale."""
+    if not scale:
+        return []
+    low, high = f"{scale['low']:.4g}", f"{scale['high']:.4g}"
+    return [
+        html.Span(f"≤ {low}" if scale["below"] else low),
+        html.I(className="scale"),
+        html.Span(f"≥ {high}" if scale["above"] else high),
+        html.Span(what, className="hint"),
+    ]
 
 
 def empty(text: str, hint: str = "") -> html.Div:

@@ -54,15 +54,21 @@ def draw_heat(matrix: Matrix, pooled: Pooled, by: str, reach: float | None = Non
         [region.left - 0.5, region.right - 0.5],
         [region.bottom - 0.5, region.top - 0.5],
     )
-    axis = {"showgrid": False, "ticks": "outside", "ticklen": 3, "tickformat": ",d", "nticks": 8}
+    axis = {"showgrid": False, "ticks": "outside", "ticklen": 3, "tickformat": ",d"}
+    wide, tall = _place_ticks(region.right - region.left), _place_ticks(region.bottom - region.top)
     layout = lay_out(
-        xaxis=axis | {"range": ranges[0], "title": {"text": "column", "standoff": 4}},
-        yaxis=axis | {"range": ranges[1], "title": {"text": "row", "standoff": 4}},
+        xaxis=axis | wide | {"range": ranges[0], "title": {"text": "column", "standoff": 4}},
+        yaxis=axis | tall | {"range": ranges[1], "title": {"text": "row", "standoff": 4}},
         margin={"l": 64, "r": 64, "t": 6, "b": 40},
         dragmode="zoom",
         uirevision=str(region),
     )
     return {"data": [trace], "layout": layout}
+
+
+def _place_ticks(elements: int) -> dict[str, Any]:
+    """One for each element of a short axis, where Plotly would put several between two."""
+    return {"nticks": 8} if elements > 8 else {"tick0": 0, "dtick": 1}
 
 
 def _write_cells(matrix: Matrix, pooled: Pooled, values: NDArray[Any], by: str, times: str) -> dict[str, Any]:
@@ -164,7 +170,9 @@ def draw_profile(pooled: Pooled, axis: int) -> dict[str, Any]:
     profile = pooled.profile(axis)
     unit, times = choose_unit(*profile)
     mean, std, top = (each / unit for each in profile)
-    start, step = (pooled.region.top, pooled.tall) if axis == 0 else (pooled.region.left, pooled.wide)
+    step = pooled.tall if axis == 0 else pooled.wide
+    start, stop = (pooled.region.top, pooled.region.bottom) if axis == 0 else (pooled.region.left, pooled.region.right)
+    ticks = _place_ticks(stop - start) | {"range": [start - 0.5, stop - 0.5], "tickformat": ",d"}
     x = start + step * np.arange(len(mean)) + (step - 1) / 2
     line = {"width": 1.5}
     both = np.concatenate([mean + std, (mean - std)[::-1]])
@@ -179,7 +187,7 @@ def draw_profile(pooled: Pooled, axis: int) -> dict[str, Any]:
     ]  # fmt: skip
     layout = lay_out(
         showlegend=True, legend={"orientation": "h", "y": 1.16, "x": 0, "font": {"size": 11}},
-        xaxis={"nticks": 8, "tickformat": ",d"}, yaxis={"title": {"text": times.strip(), "standoff": 4}},
+        xaxis=ticks, yaxis={"title": {"text": times.strip(), "standoff": 4}},
         margin={"l": 52, "r": 8, "t": 10, "b": 30},
     )  # fmt: skip
     return {"data": traces, "layout": layout}

@@ -10,13 +10,15 @@ import numpy as np
 from holdall.base.text import percent, plural, size_text
 from holdall.viewer.figures import PALETTE, color_values, lay_out, plot_text
 from holdall.viewer.names import Branch, branch_out, split_place
+from holdall.viewer.shading import Shading, find_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from holdall.model.model import Model
+    from holdall.model.totals import Totals
 
-__all__ = ["BY_TYPE", "assign_types", "draw_treemap"]
+__all__ = ["BY_TYPE", "assign_types", "draw_treemap", "rank_types"]
 
 BY_TYPE = "type"
 _BRANCHES = (64, 32, 16)  # of each level; the smallest become one
@@ -46,22 +48,26 @@ class _Tiles:
         self.targets.append(target)
 
 
+def rank_types(model: Model) -> dict[str, Totals]:
+    """The types of the model, those with most bytes first."""
+    return dict(sorted(model.tensors.totals().items(), key=lambda item: -item[1].nbytes))
+
+
 def assign_types(model: Model) -> dict[str, str]:
-    """A colour for each type of the model, those with most bytes first."""
-    totals = sorted(model.tensors.totals().items(), key=lambda item: -item[1].nbytes)
-    return {name: PALETTE[number % len(PALETTE)] for number, (name, _) in enumerate(totals)}
+    """A colour for each type of the model."""
+    return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(rank_types(model))}
 
 
 def draw_treemap(
-    model: Model, place: str = "", column: NDArray[np.float64] | None = None, title: str = "all tensors"
+    model: Model, place: str = "", shading: Shading | None = None, title: str = "all tensors"
 ) -> dict[str, Any]:
-    """The figure for the tensors whose names begin with ``place``. Without ``column`` the colour is the type."""
+    """The figure for the tensors whose names begin with ``place``. Without ``shading`` the colour is the type."""
     names, forms = model.tensors.names, model.tensors.forms()
     sizes = forms.sizes()
     rows = [row for row, name in enumerate(names) if name.startswith(place)] if place else range(len(names))
     weights = sizes if int(sizes.sum()) else np.ones(len(names), np.uint64)  # declared tensors have no bytes
     tiles = _collect(names, weights, rows, place, title)
-    colors, low, high = _paint(model, tiles, column)
+    colors, scale = _paint(model, tiles, shading)
     total = max(1.0, tiles.values[0])
     trace = {
         "type": "treemap",
@@ -74,7 +80,7 @@ def draw_treemap(
         "textfont": {"size": 12, "color": ["#8a94a3", *[_choose_ink(color) for color in colors[1:]]]},
         "text": [size_text(int(value)) if weights is sizes else "" for value in tiles.values],
         "textinfo": "label+text",
-        "hovertext": [_describe(tiles, number, total, column) for number in range(len(tiles.ids))],
+        "hovertext": [_describe(tiles, number, total, shading) for number in range(len(tiles.ids))],
         "hoverinfo": "text",
         "customdata": tiles.targets,
         "pathbar": {"visible": False},
@@ -82,7 +88,7 @@ def draw_treemap(
         "sort": False,
     }
     margin = {"l": 0, "r": 0, "t": 0, "b": 0}
-    return {"data": [trace], "layout": lay_out(margin=margin, meta={"low": low, "high": high}, uirevision=place)}
+    return {"data": [trace], "layout": lay_out(margin=margin, meta=scale, uirevision=place)}
 
 
 def _collect(names: Any, sizes: NDArray[np.uint64], rows: Any, place: str, title: str) -> _Tiles:
@@ -126,19 +132,21 @@ def _limit(branches: list[Branch], most: int, place: str) -> list[Branch]:
     return [*branches[: most - 1], more]
 
 
-def _paint(
-    model: Model, tiles: _Tiles, column: NDArray[np.float64] | None
-) -> tuple[list[str], float | None, float | None]:
-    if column is not None:
-        means = np.array([_average(column, rows) for rows in tiles.rows])
-        colors, low, high = color_values(means[1:])
-        return [_ROOT, *colors], low, high
+def _paint(model: Model, tiles: _Tiles, shading: Shading | None) -> tuple[list[str], dict[str, Any]]:
+    """The colours of the tiles, and the scale: its ends, and whether values lie below and above them."""
+    if shading is not None:
+        means = np.array([shading.average(rows) for rows in tiles.rows[1:]])
+        opened = set(tiles.parents)
+        leaves = np.array([id not in opened for id in tiles.ids[1:]], np.bool_)
+        low, high = find_ends(means[leaves], np.array(tiles.values[1:])[leaves])
+        scale = {"low": low, "high": high, "below": bool((means < low).any()), "above": bool((means > high).any())}
+        return [_ROOT, *color_values(means, low, high)], scale
     paint = assign_types(model)
     forms = model.tensors.forms()
     kinds = [str(form.dtype) for form in forms.kinds]
     weights = np.array([float(form.size or 1) for form in forms.kinds])
     found = [paint[_find_type(forms.codes, kinds, weights, rows)] for rows in tiles.rows[1:]]
-    return [_ROOT, *found], None, None
+    return [_ROOT, *found], {}
 
 
 def _choose_ink(color: str) -> str:
@@ -158,19 +166,13 @@ def _find_type(codes: Any, kinds: list[str], weights: NDArray[np.float64], rows:
     return max(sums, key=lambda kind: sums[kind])
 
 
-def _average(column: NDArray[np.float64], rows: list[int]) -> float:
-    values = column[rows]
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if values.size else float("nan")
-
-
-def _describe(tiles: _Tiles, number: int, total: float, column: NDArray[np.float64] | None) -> str:
+def _describe(tiles: _Tiles, number: int, total: float, shading: Shading | None) -> str:
     size, rows = tiles.values[number], tiles.rows[number]
     share = percent(int(size), int(total))
     lines = [f"<b>{tiles.labels[number]}</b>", f"{size_text(int(size))}, {share} of what is shown"]
     if len(rows) > 1:
         lines.append(plural(len(rows), "tensor"))
-    if column is not None:
-        value = _average(column, rows)
-        lines.append("not known yet" if value != value else f"{'mean ' if len(rows) > 1 else ''}{value:.4g}")
+    if shading is not None:
+        value = shading.average(rows)
+        lines.append("unknown" if value != value else f"{shading.word if len(rows) > 1 else ''}{value:.4g}")
     return "<br>".join(lines)

@@ -78,25 +78,25 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
         },
         getRowId="params.data.at",
         className="hex",
-        style={"height": "calc(100vh - 234px)", "minHeight": "300px"},
+        style={"height": "100%"},
     )
     files = html.Div(choose, hidden=len(subject.files) < 2, className="tools")
-    return watch_page(
-        "bytes",
-        [
-            dcc.Store(id="bytes-of", data=[number, file]),
-            dcc.Store(id="bytes-at", data=at),
-            dcc.Store(id="bytes-start"),
-            html.Section([strip, html.Div([*key, files], className="key")], className="card"),
-            html.Div(
-                [
-                    card("Bytes", html.Div(id="bytes-error"), grid, tools=[place, *buttons]),
-                    card("Meaning", html.Div(id="bytes-meaning", className="meaning")),
-                ],
-                className="columns bytes",
-            ),
-        ]
-    )  # fmt: skip
+    stores = [
+        dcc.Store(id="bytes-of", data=[number, file]),
+        dcc.Store(id="bytes-at", data=at),
+        dcc.Store(id="bytes-start"),
+    ]
+    shown = [
+        html.Section([strip, html.Div([*key, files], className="key")], className="card"),
+        html.Div(
+            [
+                card("Bytes", html.Div(id="bytes-error"), html.Div(grid, className="rest"), tools=[place, *buttons]),
+                card("Meaning", html.Div(id="bytes-meaning", className="meaning rest", tabIndex="0")),
+            ],
+            className="columns bytes",
+        ),
+    ]
+    return watch_page("bytes", [*stores, html.Div(shown, className="screen")])
 
 
 def _name_files(subject: Subject) -> list[str]:

@@ -13,10 +13,10 @@ from holdall.errors import HoldallError
 from holdall.operations.stats import tensor_stats
 from holdall.viewer.comparison import relative_error
 from holdall.viewer.matrix import Apart
-from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progress, show_table
+from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progress, show_scale, show_table
 from holdall.viewer.plots import draw_heat, draw_histograms, draw_layers
 from holdall.viewer.pooling import Pooling
-from holdall.viewer.treemap import draw_treemap
+from holdall.viewer.treemap import draw_treemap, rank_types
 from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
         card(f"{'AB'[at]}: {shorten(clean(subject.title), 60)}", list_facts([
             ("format", subject.model.format or "in memory"), ("size", size_text(subject.size)),
             ("tensors", f"{len(subject.model.tensors):,}"),
-            ("types", ", ".join(subject.model.tensors.totals()) or "none"),
+            ("types", ", ".join(rank_types(subject.model)) or "none"),
         ]))
         for at, subject in enumerate(window.subjects)
     ]  # fmt: skip
@@ -135,12 +135,22 @@ def _draw_errors(window: Window) -> dict[str, Any]:
 def _list_rest(window: Window) -> Any:
     assert window.comparison is not None and window.comparison.found is not None
     found = window.comparison.found
-    rows = [("metadata", shorten(key, 80), _format(x), _format(y)) for key, x, y in found.metadata[:100]]
-    rows += [("asset", shorten(name, 80), what, "") for name, what in found.assets[:100]]
-    rows += [("format", shorten(name, 80), brief(what), "") for name, what in found.native[:100]]
+    rows: list[tuple[str, ...]] = [
+        ("metadata", shorten(key, 80), _format(x), _format(y), "") for key, x, y in found.metadata[:100]
+    ]
+    rows += [("asset", shorten(name, 80), *_part_sides(what)) for name, what in found.assets[:100]]
+    rows += [("trained", shorten(name, 80), *("yes" if mark else "no" for mark in marks), "")
+             for name, *marks in found.requires_grad[:100]]  # fmt: skip
+    rows += [("format", shorten(name, 80), *_part_sides(what)) for name, what in found.native[:100]]
     if not rows:
         return empty("Metadata, assets and the formats' own content are equal.")
-    return show_table(("", "name", "A", "B"), [[clean(cell) for cell in row] for row in rows])
+    return show_table(("", "name", "A", "B", "how they differ"), [[clean(cell) for cell in row] for row in rows])
+
+
+def _part_sides(what: str) -> tuple[str, str, str]:
+    """What stands under A, under B, and beside them."""
+    sides = {"only a": ("there", "–", ""), "only b": ("–", "there", "")}
+    return sides.get(what, ("there", "there", brief(what)))
 
 
 def _format(value: Any) -> str:
@@ -218,10 +228,8 @@ def register(app: Dash, window: Window) -> None:
         if not done or window.comparison is None:
             return (no_update,) * 7
         pairs = window.comparison.list_pairs()
-        figure = draw_treemap(window.subjects[0].model, "", window.comparison.errors(), window.subjects[0].title)
-        meta = figure["layout"]["meta"]
-        key = [html.Span(f"{meta['low']:.4g}"), html.I(className="scale"), html.Span(f"{meta['high']:.4g}"),
-               html.Span("relative error", className="hint")]  # fmt: skip
+        figure = draw_treemap(window.subjects[0].model, "", window.comparison.shade(), window.subjects[0].title)
+        key = show_scale(figure["layout"]["meta"], "relative error")
         rows = [_row(number, item) for number, item in enumerate(pairs[:_LISTED])]
         return rows, _count_rest(pairs), _draw_errors(window), figure, key, _list_rest(window), True
 

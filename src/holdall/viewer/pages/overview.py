@@ -11,9 +11,10 @@ from holdall.errors import HoldallError
 from holdall.operations.overview import OTHER, count_kinds
 from holdall.viewer.events import list_new, name_event, watch_page, watch_plot
 from holdall.viewer.names import split_place
-from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progress, show_table
+from holdall.viewer.parts import card, draw_graph, empty, list_facts, show_progress, show_scale, show_table
+from holdall.viewer.shading import Shading, Statistic, count_elements
 from holdall.viewer.statistics import COLUMNS
-from holdall.viewer.treemap import BY_TYPE, assign_types, draw_treemap
+from holdall.viewer.treemap import BY_TYPE, assign_types, draw_treemap, rank_types
 from holdall.viewer.window import check_indices
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
 
 def _list_facts(subject: Subject) -> list[tuple[str, str]]:
     model = subject.model
-    totals = model.tensors.totals().values()
-    parameters = sum(total.elements for total in totals)
+    totals = rank_types(model)
+    parameters = sum(total.elements for total in totals.values())
     version = ".".join(map(str, model.version))
     format = subject.seen.format if subject.seen is not None else None
     facts = [
@@ -63,7 +64,7 @@ def _list_facts(subject: Subject) -> list[tuple[str, str]]:
         ("size", size_text(subject.size) + (f" in {len(subject.files)} files" if len(subject.files) > 1 else "")),
         ("tensors", f"{len(model.tensors):,}"),
         ("parameters", count_text(parameters)),
-        ("types", ", ".join(model.tensors.totals()) or "none"),
+        ("types", ", ".join(totals) or "none"),
     ]
     if subject.cut:
         facts.append(("file", subject.cut))
@@ -113,25 +114,15 @@ def _draw_key(subject: Subject, by: str, layout: dict[str, Any]) -> list[Any]:
             html.Span([html.I(style={"background": color}), clean(name)], className="chip")
             for name, color in list(paint.items())[:12]
         ]
-    meta = layout.get("meta") or {}
-    low, high = meta.get("low"), meta.get("high")
-    if low is None or high is None:
-        return []
-    what = COLUMNS.get(by, "how large the difference is beside the values")
-    return [
-        html.Span(f"{low:.4g}"),
-        html.I(className="scale"),
-        html.Span(f"{high:.4g}"),
-        html.Span(what, className="hint"),
-    ]
+    return show_scale(layout.get("meta") or {}, COLUMNS.get(by, "how large the difference is beside the values"))
 
 
 def _list_types(subject: Subject) -> Any:
-    totals = subject.model.tensors.totals()
+    totals = rank_types(subject.model)
     nbytes = sum(total.nbytes for total in totals.values())
     rows = [
         (clean(name), f"{t.tensors:,}", count_text(t.elements), size_text(t.nbytes), percent(t.nbytes, nbytes))
-        for name, t in sorted(totals.items(), key=lambda item: -item[1].nbytes)
+        for name, t in totals.items()
     ]
     headers = ("type", "tensors", "parameters", "bytes", "share")
     return card("Types", show_table(headers, rows, headers[1:]))
@@ -270,13 +261,12 @@ def _find_waiting(window: Window, subject: Subject, by: str) -> list[Any]:
     return [html.Span(text, className="hint"), dcc.Link(title, href=window.href(path))]
 
 
-def _choose_column(window: Window, subject: Subject, by: str) -> Any:
-    if by == BY_TYPE:
-        return None
+def _choose_shading(window: Window, number: int, by: str) -> Shading | None:
     if by == "difference" and window.comparison is not None:
-        errors = window.comparison.errors()
-        return errors if len(errors) == len(subject.model.tensors) else None
-    return subject.statistics.columns.get(by)
+        return window.comparison.shade(number)
+    subject = window.subject(number)
+    column = subject.statistics.columns.get(by)
+    return None if column is None else Statistic(column, count_elements(subject.model))
 
 
 def register(app: Dash, window: Window) -> None:
@@ -339,7 +329,7 @@ def _register_map(app: Dash, window: Window) -> None:
     )
     def draw(place: str, by: str, known: int, number: int) -> tuple[Any, Any, int]:
         subject = window.subject(number)
-        figure = draw_treemap(subject.model, place, _choose_column(window, subject, by), subject.title)
+        figure = draw_treemap(subject.model, place, _choose_shading(window, number, by), subject.title)
         key = _find_waiting(window, subject, by) or _draw_key(subject, by, figure["layout"])
         return figure, key, known
 

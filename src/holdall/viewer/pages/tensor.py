@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from holdall.base.text import brief, count_text, shape_text, shorten, size_text
+from holdall.base.text import brief, clean, count_text, shape_text, shorten, size_text
 from holdall.errors import HoldallError
 from holdall.operations.stats import tensor_stats
 from holdall.viewer.events import list_new, name_event, watch_page, watch_plot
@@ -50,7 +50,10 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
     if not 0 <= row < len(subject.model.tensors):
         return empty("There is no such tensor.", "The table lists those that there are.")
     tensor = subject.model.tensors[row]
-    back = dcc.Link("← all tensors", href=window.href("/tensors", **({"of": 1} if number else {})), className="hint")
+    wanted = query.get("filter") or None
+    text = f"← tensors that match {shorten(clean(wanted), 60)}" if wanted else "← all tensors"
+    href = window.href("/tensors", of=number or None, filter=wanted)
+    back = dcc.Link(text, href=href, id="tensor-back", className="hint")
     head = [
         back,
         html.H1(html.Code(shorten(tensor.name, 400) or "(no name)")),

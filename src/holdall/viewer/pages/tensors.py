@@ -12,7 +12,7 @@ from holdall.viewer.parts import empty, show_progress
 from holdall.viewer.statistics import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdall.viewer.window import Window
 
@@ -20,6 +20,8 @@ __all__ = ["TITLE", "is_there", "lay_out", "register"]
 
 TITLE = "Tensors"
 _BLOCK = 200  # rows of a request
+_NARROW, _WIDE = 200, 480  # pixels of the column of names
+_LETTER, _BESIDE = 7.6, 36  # pixels of a letter, and of what is beside the names
 _HINTS = {"shape": "sorted by the number of elements", "bytes": "stored bytes", "offset": "the first byte in the file"}
 # The table asks for its rows anew when another filter holds, and for those it shows when more statistics are known.
 _SHOW_CHOSEN = """
@@ -58,7 +60,7 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
     grid = AgGrid(
         id="tensors",
         rowModelType="infinite",
-        columnDefs=_define_columns(),
+        columnDefs=_define_columns(subject.model.tensors.names),
         defaultColDef={
             "resizable": True,
             "sortable": True,
@@ -94,10 +96,12 @@ def lay_out(window: Window, query: Mapping[str, str]) -> Any:
     )
 
 
-def _define_columns() -> list[dict[str, Any]]:
+def _define_columns(tensors: Sequence[str]) -> list[dict[str, Any]]:
+    longest = max(map(len, tensors), default=0)
+    wide = min(max(_NARROW, longest * _LETTER + _BESIDE), _WIDE)
     right = {"textAlign": "right"}
     names = [
-        {"field": "name", "pinned": "left", "width": 320, "tooltipField": "name", "cellClass": "mono"},
+        {"field": "name", "pinned": "left", "width": wide, "tooltipField": "name", "cellClass": "mono"},
         {"field": "type", "width": 96},
         {"field": "shape", "width": 130, "cellClass": "mono"},
         {"field": "bytes", "width": 96, "cellStyle": right, "headerClass": "right"},
@@ -168,10 +172,11 @@ def register(app: Dash, window: Window) -> None:
     @app.callback(
         Output("place", "href", allow_duplicate=True),
         Input("tensors", "selectedRows"),
+        State("tensors-filter", "value"),
         State("tensors-of", "data"),
         prevent_initial_call=True,
     )
-    def open_tensor(rows: list[dict[str, Any]] | None, number: int) -> Any:
+    def open_tensor(rows: list[dict[str, Any]] | None, wanted: str | None, number: int) -> Any:
         if not rows or rows[0].get("row") is None:
             return no_update
-        return window.href("/tensor", row=rows[0]["row"], **({"of": 1} if number else {}))
+        return window.href("/tensor", row=rows[0]["row"], of=number or None, filter=wanted or None)
