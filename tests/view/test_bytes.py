@@ -152,7 +152,7 @@ def test_the_page_fits_a_window(browser, look, tmp_path):
         offset = opened["h.7.weight"].offset
     for at in (0, offset):
         browser.open(f"{base}bytes?at={at}")
-        browser.wait(lambda at=at: row_at(browser, at // 512 * 512))
+        browser.wait(lambda at=at: row_at(browser, at // 16 * 16))
         browser.find_text("belongs to", "#bytes-meaning")
-        root = "document.documentElement"
-        assert browser.run(f"return {root}.scrollHeight - {root}.clientHeight") <= 0
+        measure = "const root = document.documentElement; return root.scrollHeight <= root.clientHeight"
+        browser.wait(lambda: browser.run(measure), "a page as high as the window")

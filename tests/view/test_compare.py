@@ -200,8 +200,8 @@ def test_what_one_model_alone_has_stands_under_that_model(browser, look, tmp_pat
     ones = holdall.Tensor.of("w", np.ones(4, np.float32))
     contents = ({"left.txt": b"x", "both.txt": b"y"}, {"right.txt": b"x", "both.txt": b"z"})
     for name, assets in zip("ab", contents, strict=True):
-        holdall.save(tmp_path / f"{name}.oinf", holdall.Model([ones], assets=assets))
-    look(tmp_path / "a.oinf", tmp_path / "b.oinf", page="compare")
+        holdall.save(tmp_path / name, holdall.Model([ones], assets=assets), format="hf")
+    look(tmp_path / "a", tmp_path / "b", page="compare")
     browser.find_text("left.txt", "#compare-rest")
     rows = {row.find_elements("css selector", "td")[1].text: [td.text for td in row.find_elements("css selector", "td")]
             for row in browser.find_all("#compare-rest tbody tr")}  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -162,27 +163,60 @@ return [found, count];
 """
 
 
+def save_animal(animal, format, folder):
+    """A file of one model of the zoo; None if the format cannot hold it."""
+    path = folder / f"{animal}-{format}" / f"model{(registry.find(format).suffixes or ('',))[0]}"
+    path.parent.mkdir()
+    try:
+        holdall.save(path, ZOO[animal](), format=format)
+    except ContentError:
+        return None
+    return path
+
+
+def rotate(items, first):
+    items = list(items)
+    return items[first % len(items) :] + items[: first % len(items)]
+
+
+def look_at_animal(browser, look, path):
+    """Walk through all pages of a model, and look at its export."""
+    with holdall.open(path) as model:
+        walk(browser, look(path, path), model)
+    look_at_export(browser, path, path.parent / "page.html")
+    browser.open("about:blank")
+
+
+HELD_BY_NONE = {"dtype-bitset"}  # no format holds bits of a set as elements of their own
+STRANGE = ("declared", "dtype-t1", "dtype-f6_e2m3")  # of no other test of these pages
+
+
+def test_every_animal_but_one_is_held_by_some_format(tmp_path):
+    """So that the animals below are all that any format can hold."""
+    homeless = {animal for animal in ZOO if not any(save_animal(animal, each, tmp_path) for each in registry.names())}
+    assert homeless == HELD_BY_NONE
+
+
+@pytest.mark.parametrize(
+    "animal",
+    [pytest.param(name, marks=() if name in STRANGE else pytest.mark.long) for name in ZOO if name not in HELD_BY_NONE],
+)
+def test_every_page_shows_each_animal_of_the_zoo(browser, look, tmp_path, animal):
+    """In one of the formats that can hold it: the next animal begins with the next format."""
+    formats = rotate(registry.names(), list(ZOO).index(animal))
+    found = (save_animal(animal, format, tmp_path) for format in formats)
+    look_at_animal(browser, look, next(path for path in found if path is not None))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("format", registry.names())
-def test_every_page_shows_the_zoo(browser, look, tmp_path, format):
-    shown = 0
-    animals = list(ZOO.items())
-    first = 3 * registry.names().index(format)  # each format begins with others, so that all are met by some
-    for animal, make in [*animals, *animals][first % len(animals) :][: len(animals)]:
-        if shown == _ANIMALS:
-            break
-        path = tmp_path / animal / f"model{(registry.find(format).suffixes or ('',))[0]}"
-        path.parent.mkdir()
-        try:
-            holdall.save(path, make(), format=format)
-        except ContentError:  # not every format holds everything
-            continue
-        with holdall.open(path) as model:
-            walk(browser, look(path, path), model)
-        look_at_export(browser, path, tmp_path / animal / "page.html")
-        shown += 1
-        browser.open("about:blank")
-    assert shown == _ANIMALS
+def test_every_page_shows_some_animals_in_each_format(browser, look, tmp_path, format):
+    first = _ANIMALS * registry.names().index(format)  # each format begins with others
+    found = (save_animal(animal, format, tmp_path) for animal in rotate(ZOO, first))
+    paths = list(islice((path for path in found if path is not None), _ANIMALS))
+    assert len(paths) == _ANIMALS
+    for path in paths:
+        look_at_animal(browser, look, path)
 
 
 @pytest.mark.long
