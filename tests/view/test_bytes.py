@@ -150,9 +150,9 @@ def test_the_page_fits_a_window(browser, look, tmp_path):
     base = look(path, page="bytes")
     with holdall.open(path) as opened:
         offset = opened["h.7.weight"].offset
+    measure = "const root = document.documentElement; return root.scrollHeight <= root.clientHeight"
     for at in (0, offset):
         browser.open(f"{base}bytes?at={at}")
         browser.wait(lambda at=at: row_at(browser, at // 16 * 16))
         browser.find_text("belongs to", "#bytes-meaning")
-        measure = "const root = document.documentElement; return root.scrollHeight <= root.clientHeight"
         browser.wait(lambda: browser.run(measure), "a page as high as the window")
