@@ -111,6 +111,13 @@ def test_a_server_listens_on_this_machine_alone(server):
     assert urlsplit(server.url).hostname == "127.0.0.1"
 
 
+@pytest.mark.parametrize("path", ["//evil.example/x", "/%5cevil.example", "/%0d%0aX-Evil:1", "/%c3%a9"])
+def test_the_token_leads_to_no_other_place(server, path):
+    answer = ask(server, f"{path}?{urlsplit(server.url).query}")
+    assert answer.status == 303 and "X-Evil" not in answer.headers
+    assert re.match("/(?![/\\\\])", answer.headers["Location"])
+
+
 def test_a_port_that_is_taken_is_an_error_that_names_it(server):
     from holdall.viewer.server import ViewServer
 
@@ -179,4 +186,23 @@ def test_numbers_that_no_page_has_sent_are_refused(serve, tmp_path, capfd):
                 assert status in (200, 204, 400), (callback["output"], name, value)
                 refused += status == 400
     assert refused > 150
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("format", ["aero", "mcf", "npz", "safetensors"])
+def test_a_file_that_is_cut_while_it_is_shown_breaks_no_page(serve, tmp_path, capfd, format):
+    path = tmp_path / f"a.{format}"
+    tensors = {f"h.{n}.w": np.full((64, 64), n, np.float32) for n in range(4)}
+    holdall.save(path, tensors, metadata={"a": "b"}, format=format)
+    server = serve(path, path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 3)
+    cookie = cookie_of(server).split(";")[0]
+    for callback in json.loads(ask(server, "/_dash-dependencies", Cookie=cookie).body):
+        if callback["clientside_function"] is None:
+            assert call(server, cookie, callback) in (200, 204, 400), callback["output"]
+            if callback["output"].startswith("..page.children"):
+                for page in ("/", "/tensors", "/bytes", "/vocabulary", "/compare"):
+                    assert call(server, cookie, callback, "place.pathname", page) == 200, page
+    assert server.window.subjects[0].find_change()
     assert capfd.readouterr().err == ""

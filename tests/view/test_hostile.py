@@ -147,3 +147,22 @@ def test_a_page_of_another_origin_learns_nothing(browser, serve, hostile, tmp_pa
     browser.take_messages()  # the browser says what it refused
     list(browser.take_requests())
     browser.open("about:blank")
+
+
+def test_values_that_only_a_model_in_memory_can_have_are_shown():
+    """Lists nested beyond what Python recurses into, and integers of more digits than it writes."""
+    from holdall.testing.zoo import AWKWARD_NAMES, AWKWARD_VALUES
+    from holdall.viewer.pages import PAGES
+    from holdall.viewer.subject import Subject
+    from holdall.viewer.window import Window
+
+    tensors = [holdall.Tensor.of(name, np.ones((2, 2), np.float32)) for name in AWKWARD_NAMES.values()]
+    values = {key: make() for key, make in AWKWARD_VALUES.items()}
+    window = Window([Subject(holdall.Model(tensors, metadata=each)) for each in (values, {})])
+    for path in ("/", "/tensors", "/tensor", "/compare"):
+        assert PAGES[path].lay_out(window, {"row": "0"}).to_plotly_json()
+    window.comparison.task.start()
+    window.comparison.task.wait()
+    assert window.comparison.task.state == "done"
+    assert len(PAGES["/compare"]._list_rest(window).children.children[1].children) == len(values)
+    window.close()

@@ -31,6 +31,8 @@ def file_text(path: str | bytes | os.PathLike[str]) -> str:
 
 _PIPE, _TICK = "\\x7c", "\\x60"
 _LONGEST = 2000  # letters of a text that are shown; JSON output has all
+_LEVELS = 60  # of a nested value that are shown
+_DECIMAL = 4000  # bits of a number that is written in decimal digits
 
 
 def clean(text: str) -> str:
@@ -174,8 +176,10 @@ def shape_text(shape: Sequence[int], most: int = 16) -> str:
     return f"[{shown}, … {len(shape)} dims]" if len(shape) > most else f"[{shown}]"
 
 
-def value_text(value: Any, width: int) -> str:
+def value_text(value: Any, width: int, levels: int = _LEVELS) -> str:
     """A metadata value on one line: text itself, arrays by type, shape and first values, bytes by their number.
+
+    What lies ``levels`` deep inside of lists and mappings is left out.
 
     >>> value_text("fast", 40), value_text(b"abc", 40), value_text([1, 2], 40)
     ('fast', '3 bytes: 616263', '[1, 2]')
@@ -183,7 +187,9 @@ def value_text(value: Any, width: int) -> str:
     if isinstance(value, str):
         return shorten(value, width)
     if type(value) is int:  # most of what a listing shows; the rest is asked for attributes
-        return shorten(str(value), width)
+        return shorten(str(value) if value.bit_length() < _DECIMAL else hex(value), width)
+    if isinstance(value, (list, tuple, dict)) and value and not levels:
+        return "…"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return shorten(f"{plural(len(value), 'byte')}: {bytes(value[:width]).hex()}", width)
     if hasattr(value, "dtype") and hasattr(value, "reshape"):
@@ -193,11 +199,11 @@ def value_text(value: Any, width: int) -> str:
         more = ", …" if value.size > 8 else ""
         return shorten(f"{value.dtype}{shape_text(value.shape)}: {first}{more}", width)
     if isinstance(value, (list, tuple)):
-        text = ", ".join(value_text(item, width) for item in value[: width // 2 + 1])
+        text = ", ".join(value_text(item, width, levels - 1) for item in value[: width // 2 + 1])
         return shorten(f"[{text}]", width) if len(text) < width else shorten(f"[{text}", width)
     if isinstance(value, dict):  # only items that have room: a value may be a whole document
         items = ", ".join(
-            f"{value_text(k, width)}: {value_text(v, width)}" for k, v in islice(value.items(), width // 4)
+            f"{value_text(k, width)}: {value_text(v, width, levels - 1)}" for k, v in islice(value.items(), width // 4)
         )
         return shorten(f"{{{items}}}", width) if len(value) <= width // 4 else shorten(f"{{{items}, …", width)
     return shorten(repr(value), width)

@@ -8,8 +8,10 @@ from urllib.parse import parse_qsl
 
 from dash import Dash, Input, Output, dcc, html
 
-from holdall.base.text import clean, shorten, size_text
+from holdall.base.text import brief, clean, shorten, size_text
+from holdall.errors import HoldallError
 from holdall.viewer.pages import PAGES
+from holdall.viewer.parts import empty
 
 if TYPE_CHECKING:
     from holdall.viewer.window import Window
@@ -78,7 +80,11 @@ def _register(app: Dash, window: Window) -> None:
         page = PAGES.get(name)
         if page is None or not page.is_there(window):
             name, page = "/", PAGES["/"]
-        return page.lay_out(window, query), _draw_nav(window, name, query)
+        try:
+            content = page.lay_out(window, query)
+        except (HoldallError, OSError) as error:  # such as a file that was cut since it was opened
+            content = empty("This page cannot be shown.", brief(str(error)))
+        return content, _draw_nav(window, name, query)
 
     @app.callback(Output("status", "children"), Output("notice", "children"), Input("beat", "n_intervals"))
     def show_status(_: int | None) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from flask import Flask, Response
@@ -60,7 +61,7 @@ class Guard:
             return None if request.environ.get("holdall.token") == self._token else _refuse("the token is missing")
         given = request.args.get("token")
         if given is not None and self._matches(given) and request.method == "GET":
-            answer: Response = redirect(request.path, 303)  # type: ignore[assignment]  # flask's own Response
+            answer: Response = redirect(quote(request.path), 303)  # type: ignore[assignment]  # flask's own Response
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict", path="/")
             return answer
         if given is None and self._matches(request.cookies.get(self._cookie, "")):

@@ -225,7 +225,7 @@ def register(app: Dash, window: Window) -> None:
         prevent_initial_call=True,
     )
     def show(done: bool) -> tuple[Any, ...]:
-        if not done or window.comparison is None:
+        if not done or window.comparison is None or window.comparison.found is None:
             return (no_update,) * 7
         pairs = window.comparison.list_pairs()
         figure = draw_treemap(window.subjects[0].model, "", window.comparison.shade(), window.subjects[0].title)

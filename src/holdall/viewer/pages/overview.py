@@ -187,7 +187,13 @@ def _show_metadata(subject: Subject) -> Any:
 
 
 def _list_metadata(subject: Subject, wanted: str) -> Any:
-    wanted = wanted.casefold()
+    try:
+        return _find_metadata(subject, wanted.casefold())
+    except (HoldallError, OSError) as error:  # some values are read when they are shown
+        return empty("The metadata cannot be read.", brief(str(error)))
+
+
+def _find_metadata(subject: Subject, wanted: str) -> Any:
     rows, found = [], 0
     for entry in subject.model.metadata.entries:
         text = value_text(entry.value, _OPENED)
