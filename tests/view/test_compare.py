@@ -220,3 +220,23 @@ def test_the_page_of_a_tensor_says_which_model_it_is_of(browser, look, pair):
     browser.open(base + "compare")
     browser.find("#compare-rest")
     browser.wait(lambda: browser.run("return document.querySelectorAll('#nav .choice.current').length") == 0)
+
+
+def test_a_comparison_of_large_tensors_ends_between_their_pieces(tmp_path):
+    """A gigabyte takes seconds, and ctrl-C waits for the work to end."""
+    from holdall.viewer.comparison import Comparison
+    from tests.view.sparse import write_sparse
+
+    write_sparse(tmp_path / "a.safetensors", 1, 5000, 10_000)
+    changed = np.zeros((5000, 10_000), np.float32)
+    changed[0, 0] = 1
+    holdall.save(tmp_path / "b.safetensors", {"layers.0.w": changed})
+    for other in ("a", "b"):
+        with holdall.open(tmp_path / "a.safetensors") as a, holdall.open(tmp_path / f"{other}.safetensors") as b:
+            done = []
+            holdall.diff(a, b, progress=lambda count, total, done=done: done.append(count))
+            assert len(done) > 10 and done == sorted(done) and done[-1] == a.nbytes
+            comparison = Comparison(a, b)
+            comparison.task._ended = True  # as at ctrl-C
+            comparison.task._run()
+            assert comparison.task.state == "stopped" and comparison.task.done < a.nbytes / 2

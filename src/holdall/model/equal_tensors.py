@@ -11,6 +11,7 @@ import numpy as np
 
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.parallel import map_in_order
+from holdall.base.progress import ignore_count
 from holdall.binary.kernels import equal
 from holdall.model.gather import read_rows
 from holdall.model.passes import can_read_anywhere
@@ -113,14 +114,22 @@ def _hash(chunks: Iterable[memoryview]) -> bytes:
     return running.digest()
 
 
-def same_bytes(a: Payload, b: Payload) -> bool:
-    """Whether two payloads have the same bytes, read piece by piece up to the first difference."""
+def same_bytes(a: Payload, b: Payload, on_bytes: Callable[[int], object] = ignore_count) -> bool:
+    """Whether two payloads have the same bytes, read piece by piece up to the first difference.
+
+    ``on_bytes`` gets the size of each piece that was equal; what it raises ends the comparison.
+    """
     if a.size != b.size:
         return False
     if can_read_anywhere(a) and can_read_anywhere(b):
-        return _same_ranges(a, b)
+        return _same_ranges(a, b, on_bytes)
     left, right = a.chunks(_PIECE), b.chunks(_PIECE)
-    same = all(equal(x, y) for x, y in zip(left, right, strict=True))
+    same = True
+    for x, y in zip(left, right, strict=True):
+        same = equal(x, y)
+        if not same:
+            break
+        on_bytes(len(x))
     if not same:
         for payload, rest in ((a, left), (b, right)):
             if not isinstance(payload, SourceRange):  # a compressed member compares its checksum at its end
@@ -128,11 +137,16 @@ def same_bytes(a: Payload, b: Payload) -> bool:
     return same
 
 
-def _same_ranges(a: SourceRange, b: SourceRange) -> bool:
+def _same_ranges(a: SourceRange, b: SourceRange, on_bytes: Callable[[int], object]) -> bool:
     def compare(start: int) -> bool:
         stop = min(start + _PART, a.size)
         left = lend_pieces(a.source, a.offset + start, a.offset + stop, _PIECE)
         right = lend_pieces(b.source, b.offset + start, b.offset + stop, _PIECE)
         return all(equal(x, y) for x, y in zip(left, right, strict=True))
 
-    return all(map_in_order(compare, range(0, a.size, _PART)))
+    starts = range(0, a.size, _PART)
+    for start, same in zip(starts, map_in_order(compare, starts), strict=True):
+        if not same:
+            return False
+        on_bytes(min(_PART, a.size - start))
+    return True

@@ -6,7 +6,7 @@ byte; only those that differ are decoded and measured. Everything is streamed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from holdall.base.parallel import map_in_order
-from holdall.base.progress import Progress
+from holdall.base.progress import Progress, ignore_count
 from holdall.base.text import plural
 from holdall.errors import UnsupportedError
 from holdall.format import registry
@@ -181,15 +181,26 @@ class _Comparison:
     def _compare(self, row: int) -> TensorDifference:
         self.prover.raise_failure()
         a, b = self.a.tensors[row], self.b.tensors[int(self._partners[row])]
+        rest = a.nbytes
+
+        def count(size: int) -> None:
+            nonlocal rest
+            size = min(size, rest)  # what differs is read twice
+            rest -= size
+            self._count(size)
+
         try:
-            return compare_pair(a, b, measure=self.measure)
+            return compare_pair(a, b, measure=self.measure, on_bytes=count)
         finally:
-            self._count(a.nbytes)
+            self._count(rest)
 
 
-def compare_pair(a: Tensor, b: Tensor, *, measure: bool = True) -> TensorDifference:
+def compare_pair(
+    a: Tensor, b: Tensor, *, measure: bool = True, on_bytes: Callable[[int], object] = ignore_count
+) -> TensorDifference:
     """Compare two tensors: by their bytes, and with ``measure`` by the distance of values that differ.
 
+    ``on_bytes`` gets the number of bytes of each piece of ``a`` that was compared; what it raises ends the work.
     An error of reading is raised: what cannot be read is not known to differ.
     """
     if a.has_data != b.has_data:
@@ -201,11 +212,11 @@ def compare_pair(a: Tensor, b: Tensor, *, measure: bool = True) -> TensorDiffere
         detail = f"{a.dtype} became {b.dtype}"
         return TensorDifference(a.name, "dtype", detail) if retyped else TensorDifference(a.name, "equal")
     assert a.payload is not None and b.payload is not None
-    if not retyped and same_bytes(a.payload, b.payload):
+    if not retyped and same_bytes(a.payload, b.payload, on_bytes):
         return TensorDifference(a.name, "equal")
     distance, unmeasured = None, ""
     try:
-        distance = measure_distance(a, b) if measure else None
+        distance = measure_distance(a, b, on_bytes) if measure else None
     except UnsupportedError as error:  # the bytes differ, and nothing decodes them
         unmeasured = f"cannot be measured: {error}"
     if retyped:

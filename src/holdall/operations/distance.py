@@ -11,6 +11,7 @@ import numpy as np
 
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.parallel import map_in_order
+from holdall.base.progress import ignore_count
 from holdall.model.dtypes import DType
 from holdall.model.portions import split
 from holdall.model.tensor import Tensor
@@ -40,8 +41,11 @@ class Distance:
     cosine: float
 
 
-def measure_distance(a: Tensor, b: Tensor) -> Distance:
-    """Measure the distance in blocks of float32, or of float64 for types that float32 cannot hold exactly."""
+def measure_distance(a: Tensor, b: Tensor, on_bytes: Callable[[int], object] = ignore_count) -> Distance:
+    """Measure the distance in blocks of float32, or of float64 for types that float32 cannot hold exactly.
+
+    ``on_bytes`` gets the size of each block of ``a`` that was measured; what it raises ends the work.
+    """
     exact = _fits_f32(a) and _fits_f32(b)
 
     def compare(x: NDArray[Any], y: NDArray[Any]) -> Sums:
@@ -54,6 +58,7 @@ def measure_distance(a: Tensor, b: Tensor) -> Distance:
     sums = Sums()
     for part in _map_blocks(a, b, compare):
         sums.join(part)
+        on_bytes(a.nbytes * part.count // a.count)
     found = sums.measures()
     return Distance(a.count, sums.different, sums.wild, found.max_error, found.rmse, found.snr_db, found.cosine)
 
