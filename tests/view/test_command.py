@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import numpy as np
@@ -17,8 +24,11 @@ import holdall
 from tests.cli.conftest import command as command
 from tests.cli.conftest import terminal as terminal
 from tests.view.sparse import write_sparse
+from tests.view.test_guard import ask, call
 from tests.view.test_tensor import shown_region, wait_for_tensor
 from tests.view.test_tensors import names
+
+WHOLE = ("tensor-region.data", [0, 16384, 0, 16384])
 
 
 @pytest.fixture
@@ -39,6 +49,29 @@ def test_the_server_answers_until_it_is_ended(command, model, ending, code):
     process.send_signal(ending)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code and err == b""
+
+
+def test_an_end_while_a_page_waits_for_its_heat_map_says_nothing(command, tmp_path):
+    """The threads that read have no pool any more when the process ends."""
+    write_sparse(tmp_path / "a.safetensors", 1, 16384, 16384)
+    process = command("view", tmp_path / "a.safetensors", "--no-browser", run=False)
+    address = urlsplit(process.stdout.readline().decode().strip())
+    server = SimpleNamespace(port=address.port)
+    cookie = ask(server, f"/?{address.query}").headers["Set-Cookie"].split(";")[0]
+    callbacks = json.loads(ask(server, "/_dash-dependencies", Cookie=cookie).body)
+    heat = next(each for each in callbacks if "tensor-heat.figure" in each["output"])
+
+    def draw():
+        with suppress(OSError, HTTPException):
+            call(server, cookie, heat, *WHOLE)
+
+    page = threading.Thread(target=draw)
+    page.start()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    page.join()
+    assert process.returncode == 0 and err == b""
 
 
 def test_another_port_can_be_asked_for(command, model):
@@ -62,6 +95,7 @@ def test_a_browser_is_opened_unless_none_is_wanted(cli, model, monkeypatch, opti
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr(ViewServer, "run", lambda self: self._server.server_close())
+    monkeypatch.setattr("holdall.cli.view._prepare_end", lambda: None)  # it is meant for a process that ends
     result = cli("view", model, *options)
     assert result.exit_code == 0, result.output
     address = result.output.splitlines()[0]

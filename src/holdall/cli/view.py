@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -84,4 +86,11 @@ def _serve(window: Window, port: int, no_browser: bool, reading: Reading) -> Non
     except KeyboardInterrupt:
         pass
     finally:
+        _prepare_end()
         window.close()
+
+
+def _prepare_end() -> None:
+    """Keep requests that the end cuts off from reporting their failure; another ctrl-C ends the process at once."""
+    logging.disable()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
