@@ -50,7 +50,7 @@ FOREIGN = {
     ),
     "engine": (b"ftrt" + bytes(60), "is a TensorRT engine"),
     "h5": (b"\x89HDF\r\n\x1a\n" + bytes(100) + b"model_weights" + bytes(9), "is an HDF5 file of Keras weights"),
-    "hdf": (b"\x89HDF\r\n\x1a\n" + bytes(100), "is an HDF5 file, as Keras writes"),
+    "hdf": (b"\x89HDF\r\n\x1a\n" + bytes(100), "is an HDF5 file: read it with h5py"),
     "keras": (make_zip("metadata.json", "config.json", "model.weights.h5"), "is a Keras model"),
     "zip": (make_zip("readme.txt"), "is a zip archive without tensors"),
     "mlmodel": (field(1, 4) + field(2, field(1, b"x")) + field(500, b"abc"), "is a Core ML model"),
@@ -62,6 +62,14 @@ FOREIGN = {
     "param": (b"7767517\n2 2\nInput data 0 1 data\n", "is the graph of an ncnn model"),
     "graph": (field(1, field(1, b"input") + field(2, b"Placeholder")), "is a TensorFlow graph (GraphDef"),
     "tensor": (field(1, 2) + field(1, 3) + field(2, 1) + field(9, bytes(24)), "is a single ONNX tensor (TensorProto"),
+    "dlib": (b"\1\1\1\rloss_metric_2" + bytes(60), "is a network of dlib"),
+    "lm": (b"Trie Language Model" + bytes(60), "is a language model of PocketSphinx"),
+    "onnxjson": (
+        b'{\n  "ir_version": "8",\n  "graph": {}\n}',
+        "is an ONNX model as JSON: load it with onnx.load(path, 'json')",
+    ),
+    "onnxtxt": (b'<\n  ir_version: 8,\n  opset_import: ["" : 17]\n>\ng (float x) => (float y) {}', "'onnxtxt'"),
+    "textproto": (b'ir_version: 8\nproducer_name: "x"\ngraph {\n}\n', "'textproto'"),
     "ggml": (b"lmgg" + bytes(60), "is a ggml file from before GGUF"),
     "nemo": (make_tar(), "is a tar archive, as NeMo checkpoints are"),
     "xml": (b'<?xml version="1.0"?>\n<net name="m" version="11">', "is the graph of an OpenVINO model"),
@@ -90,6 +98,21 @@ def test_a_model_of_another_program_is_named_and_not_called_damaged(tmp_path, ki
     assert text in report.findings[0].message
     assert (report.format, report.findings[0].rule) == (None, "core.format")
     assert str(report).endswith("(unknown format, level strict)")
+
+
+@pytest.mark.parametrize("form", ["json", "textproto", "onnxtxt"])
+def test_the_texts_that_onnx_writes_are_named_with_the_word_that_loads_them(tmp_path, form):
+    onnx = pytest.importorskip("onnx")
+    y = onnx.helper.make_tensor_value_info("y", 1, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["w"], ["y"])], "g", [], [y])
+    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.any", form)
+    with pytest.raises(holdall.ForeignError) as caught:
+        holdall.open(tmp_path / "model.any")
+    assert f"onnx.load(path, {form!r})" in str(caught.value)
+    onnx.save(onnx.load(tmp_path / "model.any", form), tmp_path / "model.onnx")
+    with holdall.open(tmp_path / "model.onnx") as model:
+        assert model["w"].numpy().tolist() == [1, 1]
 
 
 def test_tensors_of_onnx_test_data(tmp_path):

@@ -52,6 +52,8 @@ _MARKS = (
     (0, b"7767517\n", "the graph of an ncnn model", _ONNX),
     (0, b"\x47\x6b\x30\x01", "a file of weights of ncnn", _ONNX),
     (0, b"\x28\xb5\x2f\xfd", "compressed with zstd", _UNPACK),
+    (0, b"\x01\x01\x01\rloss_metric_", "a network of dlib", "save the weights from the program that made it"),
+    (0, b"Trie Language Mo", "a language model of PocketSphinx", ""),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (257, b"ustar", "a tar archive, as NeMo checkpoints are", _UNPACK),
     (0, b"\x89PNG", "a picture", ""),
@@ -63,6 +65,12 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _KERAS = (b"keras_version", b"layer_names", b"model_weights")
 _EXPORTED = (b"/models/model.json", b"/archive_format", b"serialized_exported_program.json")
 _TEXT = 8  # the least bytes that are called text: other files may begin with a few letters too
+# How ONNX models begin that are no protobuf message, and what onnx.load calls that form.
+_ONNX_TEXTS = (
+    (re.compile(rb'\s*\{\s*"ir_?[vV]ersion"\s*:'), "JSON", "json"),
+    (re.compile(rb"\s*<\s*ir_version\s*:"), "text", "onnxtxt"),
+    (re.compile(rb"\s*ir_version\s*:\s*\d"), "text", "textproto"),
+)
 _PAGE = re.compile(rb"\s*<(!doctype html|html|head|!--)", re.IGNORECASE)
 _MEMBER = re.compile(rb"PK\x03\x04.{22}(..)..", re.DOTALL)
 
@@ -97,7 +105,7 @@ def name_content(source: Source) -> Content | None:
 
 
 def _name_hdf5(front: bytes) -> Content:
-    what = " of Keras weights" if any(word in front for word in _KERAS) else ", as Keras writes"
+    what = " of Keras weights" if any(word in front for word in _KERAS) else ""
     return Content(f"is an HDF5 file{what}: read it with h5py and save safetensors or npz")
 
 
@@ -122,6 +130,9 @@ def _name_text(front: bytes) -> Content | None:
         return Content("is an XML document")
     if _PAGE.match(front):
         return Content(f"is an HTML page: {_FAILED}", failed=True)
+    for pattern, form, known in _ONNX_TEXTS:
+        if pattern.match(front):
+            return Content(f"is an ONNX model as {form}: load it with onnx.load(path, {known!r}), then use onnx.save")
     head = front[:64]
     if not head.strip(b"\0"):
         return Content(f"begins with zeros only: {_FAILED}", failed=True)
