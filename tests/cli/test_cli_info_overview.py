@@ -104,8 +104,27 @@ def test_files_beside_the_weights(cli, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "training.log").write_text("x")
     (tmp_path / "notes.bin").write_bytes(b"x")
+    (tmp_path / "model.onnx.data").write_bytes(bytes(5000))
     facts = json.loads(cli("info", "--json", tmp_path).output)
     assert "config.json" in facts["assets"]
-    assert set(facts["beside"]) | set(facts["assets"]) == {"config.json", "training.log", "notes.bin"}
+    assert set(facts["beside"]) | set(facts["assets"]) == {
+        "config.json",
+        "training.log",
+        "notes.bin",
+        "model.onnx.data",
+    }
+    assert facts["beside"] == {"model.onnx.data": 5000}
     shown = cli("info", tmp_path).output
     assert all(name in shown for name in ("config.json", "training.log", "notes.bin"))
+    assert "model.onnx.data  5.00 kB" in shown
+
+
+def test_of_many_files_beside_the_weights_the_first_are_shown(cli, tmp_path):
+    holdall.save(tmp_path / "model.safetensors", {"w": np.zeros(3, np.float32)})
+    for number in range(25):
+        (tmp_path / f"m{number:02}.onnx").write_bytes(bytes(number))
+    (tmp_path / "z.pt").symlink_to("/nowhere")
+    facts = json.loads(cli("info", "--json", tmp_path).output)["beside"]
+    assert (len(facts), facts["m07.onnx"], facts["z.pt"]) == (26, 7, None)
+    shown = cli("info", tmp_path).output
+    assert "m19.onnx" in shown and "m20.onnx" not in shown and "and 6 more" in shown

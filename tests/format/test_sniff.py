@@ -149,6 +149,11 @@ def test_a_failed_download_is_not_ok(tmp_path, kind):
         (["notes.txt"], "is a folder: none of the formats"),
         (["notes.txt", "model.pth"], r"is a folder, and no model by itself: open the file model\.pth in it"),
         (["net.onnx"], r"is a folder, and no model by itself: open the file net\.onnx in it"),
+        (
+            ["config.json", "pytorch_model.bin", "training_args.bin", "optimizer.pt"],
+            r"open the file pytorch_model\.bin in it\. Beside it is training state: optimizer\.pt, training_args\.bin$",
+        ),
+        (["optimizer.bin"], r"open the file optimizer\.bin in it$"),
         (["b.pt", "a.npy"], r"is a folder, and no model by itself: open its files one by one: a\.npy, b\.pt"),
     ],
 )

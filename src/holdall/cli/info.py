@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from holdall.cli.options import (
     for_each_file,
 )
 from holdall.cli.output import echo, emit, emit_heading, emit_json, emit_pairs, emit_table, on_terminal, width
+from holdall.errors import HoldallError
 from holdall.operations.overview import OTHER, count_kinds, find_duplicates, find_tied
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ def _to_json(seen: Examination, model: Model | None, cut: Truncation | None, dup
         }
         facts |= {"native": native} if native else {}
         facts |= {"duplicates": find_duplicates(model)} if duplicates and cut is None else {}
-        facts["beside"] = _list_beside(seen, model)
+        facts["beside"] = {name: _measure_file(model, name) for name in _list_beside(seen, model)}
     else:
         facts["size"] = seen.source.size
     if cut is not None:
@@ -163,6 +165,20 @@ def _list_beside(seen: Examination, model: Model) -> list[str]:
     return [] if seen.format is None else seen.format.unread_files(model)
 
 
+def _measure_file(model: Model, name: str) -> int | None:
+    """Measure a file of the folder; None where it cannot be opened, such as a link."""
+    try:
+        source = model.sources[0].sibling(name)
+    except (HoldallError, OSError):
+        return None
+    with closing(source):
+        return source.size
+
+
+def _format_sizes(sizes: Mapping[str, int | None]) -> dict[str, str]:
+    return {name: "cannot be read" if size is None else size_text(size) for name, size in sizes.items()}
+
+
 def _describe(seen: Examination, model: Model) -> Mapping[str, str | Sequence[Mapping[str, Any]]]:
     return {} if seen.format is None else seen.format.describe(model)
 
@@ -174,7 +190,9 @@ def _show(seen: Examination, model: Model | None, cut: Truncation | None, duplic
         _show_groups("tied: one tensor with several names", find_tied(model.tensors))
         if duplicates and cut is None:
             _show_groups("duplicates: equal tensors that are stored several times", find_duplicates(model), "none")
-        _show_section("beside the weights, no part of the model", dict.fromkeys(_list_beside(seen, model), ""))
+        beside = _list_beside(seen, model)
+        sizes = {name: _measure_file(model, name) for name in beside[:_ENTRIES]}
+        _show_section("beside the weights, no part of the model", _format_sizes(sizes), len(beside))
     elif seen.format is not None:
         size = seen.source.size
         lines = [("format", f"{seen.format.name}  {seen.format.title}"), ("size", _format_size(size))]
@@ -222,7 +240,7 @@ def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> No
     _show_section("size variables", {name: str(value) for name, value in model.sizevars.items()})
     _show_section("metadata", *_choose_entries(model, room))
     sizes = {name: model.assets.measure(name) for name in model.assets}
-    _show_section("assets", {n: "cannot be read" if size is None else size_text(size) for n, size in sizes.items()})
+    _show_section("assets", _format_sizes(sizes))
     for name, value in _describe(seen, model).items():
         if not isinstance(value, str):
             _show_rows(name, value)
@@ -269,7 +287,6 @@ def _choose_entries(model: Model, room: int) -> tuple[dict[str, str], int]:
     """Return the metadata entries to show, and the number of all. A carried original counts as one entry."""
     rows, keys = {}, list(model.metadata)
     if any(key.startswith("holdall.") for key in keys):
-        from holdall.errors import HoldallError
         from holdall.limits import DEFAULT_LIMITS
         from holdall.model.metadata import SKELETON, drop_carried_keys
         from holdall.operations.convert.skeleton import find_skeleton

@@ -263,8 +263,15 @@ class Format(ABC):
         return found
 
     def unread_files(self, model: Model) -> list[str]:
-        """Files in the folder of an open model that are not part of it; a conversion does not copy them."""
-        return []
+        """Files in the folder of an open model that are not part of it; a conversion does not copy them.
+
+        By default, of a format that is one file or a folder of them, all files of the folder but those that were opened.
+        """
+        if not (self.splits or self.beside):
+            return []
+        known = {source.member for source in model.sources}
+        return [name for source in model.sources[:1] if source.is_folder
+                for name in source.everything() if name not in known]  # fmt: skip
 
     def bound_values(self, model: Model) -> dict[str, str]:
         """Tensors without an encoding whose values depend on further data, such as scales, each with the reason."""

@@ -11,6 +11,7 @@ from holdall.format.foreign import Content
 from holdall.format.foreign.packed import name_packed
 from holdall.format.foreign.pickles import name_pickle
 from holdall.format.foreign.protobufs import name_protobuf
+from holdall.format.weight_files import is_training_state
 
 if TYPE_CHECKING:
     from holdall.source import Source
@@ -153,6 +154,8 @@ def name_folder(names: Collection[str], suffixes: tuple[str, ...]) -> str:
     'is a TensorFlow SavedModel: export it to ONNX, or save its variables with numpy.savez'
     >>> name_folder(["model.pth", "notes.txt"], (".pth",))
     'is a folder, and no model by itself: open the file model.pth in it'
+    >>> name_folder(["pytorch_model.bin", "training_args.bin"], (".bin",)).partition(": ")[2]
+    'open the file pytorch_model.bin in it. Beside it is training state: training_args.bin'
     """
     if "saved_model.pb" in names:
         return "is a TensorFlow SavedModel: export it to ONNX, or save its variables with numpy.savez"
@@ -161,7 +164,10 @@ def name_folder(names: Collection[str], suffixes: tuple[str, ...]) -> str:
     if any(".data-00000-of-" in name for name in names):
         return "is a TensorFlow checkpoint: save its variables with numpy.savez"
     files = [name for name in names if name.lower().endswith(suffixes)]
-    if files:
-        which = f"the file {files[0]} in it" if len(files) == 1 else f"its files one by one: {list_text(files)}"
-        return f"is a folder, and no model by itself: open {which}"
-    return ""
+    states = [name for name in files if is_training_state(name)]
+    files = [name for name in files if name not in states] or files
+    if not files:
+        return ""
+    which = f"the file {files[0]} in it" if len(files) == 1 else f"its files one by one: {list_text(files)}"
+    beside = f". Beside {'it' if len(files) == 1 else 'them'} is training state: {list_text(states)}"
+    return f"is a folder, and no model by itself: open {which}" + (beside if states and files != states else "")

@@ -389,3 +389,30 @@ def test_a_folder_of_diffusers_has_the_file_names_that_diffusers_opens(size, exp
         assert all(again[tensor.name].numpy().tobytes() == tensor.numpy().tobytes() for tensor in tensors)
         holdall.save(tmp_path / "kept", again, format="hf", max_shard_size="keep")
     assert sorted(os.listdir(tmp_path / "kept")) == sorted(os.listdir(tmp_path / "folder"))
+
+
+WEIGHTS_OF_OTHERS = (
+    "model.onnx.data", "model.onnx_data", "model.onnx_data_1", "m.hdf5", "m.keras", "m.pth.tar", "m.jit", "m.ptl", "m.pt2",
+    "m.pte", "m.ort", "m.engine", "m.plan", "m.joblib", "m.npy", "m.mar", "m.dduf", "saved_model.pb", "weights.bin",
+    "onnx/M.ORT", "rng_state_0.pth", "training_args.bin",
+)  # fmt: skip
+
+
+def test_weights_in_other_forms_are_no_assets(tmp_path):
+    holdall.save(tmp_path / "m", {"w": np.zeros(3, np.float32)}, format="hf")
+    kept = ("config.json", "graph.pb", "vocab.bin", "data.txt", "plan.md", "weights.bin.txt")
+    for name in (*WEIGHTS_OF_OTHERS, *kept):
+        (tmp_path / "m" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "m" / name).write_bytes(b"{}")
+    with holdall.open(tmp_path / "m") as model:
+        assert sorted(model.assets) == sorted(kept)
+        assert holdall.formats()["hf"].unread_files(model) == sorted(WEIGHTS_OF_OTHERS)
+    report = holdall.convert(tmp_path / "m", tmp_path / "n", format="hf")
+    assert any("left behind" in note for note in report.dropped + report.changes)
+    assert sorted(path.name for path in (tmp_path / "n").iterdir()) == sorted([*kept, "model.safetensors"])
+
+
+@pytest.mark.parametrize("name", WEIGHTS_OF_OTHERS)
+def test_an_asset_that_would_be_taken_for_weights_is_refused(tmp_path, name):
+    with pytest.raises(holdall.ContentError, match="would be taken for a file of weights"):
+        holdall.save(tmp_path / "m", holdall.Model(assets={name: b"x"}), format="hf")

@@ -65,3 +65,31 @@ def test_standard_output_cannot_be_a_folder(source, more):
     ran = convert(source, "-", "--format", "onnx", *more)
     assert ran.exit_code == 1
     assert "onnx is a folder here, which standard output cannot be" in ran.output
+
+
+def test_a_folder_with_safetensors_is_no_onnx(tmp_path):
+    folder = tmp_path / "both"
+    holdall.save(folder, {"big": np.ones(2000, np.float32)}, format="onnx", external=True)
+    holdall.save(folder / "model.safetensors", WEIGHTS)
+    (folder / "config.json").write_text("{}")
+    report = holdall.convert(folder, tmp_path / "out", format="hf")
+    assert (tmp_path / "out" / "config.json").read_text() == "{}"
+    assert any(
+        "left behind" in note and "model.onnx, model.onnx.data" in note for note in report.dropped + report.changes
+    )
+    with holdall.open(tmp_path / "out") as model:
+        assert sorted(model.tensors.names) == ["b", "w"]
+    with holdall.open(folder / "model.onnx") as model:
+        assert model["big"].shape == (2000,)
+
+
+def test_files_beside_an_onnx_model_are_named(tmp_path):
+    folder = tmp_path / "net"
+    holdall.save(folder, {"big": np.ones(2000, np.float32)}, format="onnx", external=True)
+    (folder / "config.json").write_text("{}")
+    facts = json.loads(CliRunner().invoke(main, ["info", "--json", str(folder)]).output)
+    assert (facts["format"], facts["beside"]) == ("onnx", {"config.json": 2})
+    ran = convert(folder, tmp_path / "out", "--format", "hf")
+    assert "left behind, no part of the model: config.json" in ran.output
+    with holdall.open(folder / "model.onnx") as model:
+        assert holdall.formats()["onnx"].unread_files(model) == []

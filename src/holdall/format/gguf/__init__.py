@@ -84,12 +84,6 @@ class Gguf(Format):
             sources=model.sources,
         )
 
-    def unread_files(self, model: Model) -> list[str]:
-        """Files of the folder that are not parts of the split model."""
-        known = {source.member for source in model.sources}
-        folders = (source for source in model.sources[:1] if source.is_folder)
-        return [name for source in folders for name in source.everything() if name not in known]
-
     def facet(self, name: str, model: Model) -> Any:
         """The vocabulary."""
         tokens = model.metadata.get("tokenizer.ggml.tokens") if name == "vocab" else None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from holdall.errors import UnsupportedError
 from holdall.format import safetensors
 from holdall.format.base import Format, Holds, OnProgress, Option, import_late
-from holdall.format.hf.layout import INDEX_SUFFIX, SUFFIX
+from holdall.format.hf.layout import INDEX_SUFFIX
 from holdall.format.hf.rules import RULES
 from holdall.format.safetensors.rules import RULES as FILE_RULES
+from holdall.format.weight_files import has_safetensors
 from holdall.model.metadata import is_carried_key
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class HuggingFace(Format):
         if not source.is_folder:
             return source.name.endswith(INDEX_SUFFIX)
         try:
-            return any(name.endswith((SUFFIX, INDEX_SUFFIX)) for name in source.names())
+            return has_safetensors(source.names())
         except (OSError, UnsupportedError):
             return False
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdall.base.once import computed_once
 from holdall.errors import UnsupportedError
-from holdall.format.hf.layout import is_weights
+from holdall.format.weight_files import is_weights
 from holdall.model.metadata import is_carried_key
 from holdall.model.payload import Payload
 from holdall.source import CHUNK, Source

@@ -3,7 +3,7 @@
 ================================ ==================================================================================
 ``model.safetensors``            all tensors, or
 ``model.safetensors.index.json`` ``{"metadata": {"total_size": N}, "weight_map": {TENSOR: FILE}}``, and the FILEs
-every other file                 an asset, unless it holds weights in another form (see ``is_weights``)
+every other file                 an asset, unless it holds weights in another form (see ``weight_files``)
 ================================ ==================================================================================
 
 In folders of the diffusers library the first two begin with ``diffusion_pytorch_model`` instead of ``model``.
@@ -11,36 +11,16 @@ In folders of the diffusers library the first two begin with ``diffusion_pytorch
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdall.format.safetensors.layout import INDEX_SUFFIX
 
-__all__ = ["INDEX", "INDEX_SUFFIX", "SINGLE", "SUFFIX", "find_stem", "find_weights", "is_weights", "shard_name"]
+__all__ = ["INDEX", "INDEX_SUFFIX", "SINGLE", "SUFFIX", "find_stem", "find_weights", "shard_name"]
 
 SUFFIX: Final = ".safetensors"
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
-
-# The same weights in other containers, and what trainers leave behind: neither tensors nor assets of this model.
-_WEIGHTS: Final = re.compile(
-    r"""(^|/)(
-        .*\.(safetensors|h5|msgpack|onnx|onnx_data|gguf|ggml|pt|pth|ckpt|ot|tflite|mlmodel|npz|pkl|pickle)
-      | .*\.(safetensors|bin|h5|msgpack)\.index\.json
-      | .*model.*\.bin | (optimizer|scheduler|training_args|random_states).*\.bin
-    )$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-def is_weights(path: str) -> bool:
-    """Whether a file of this name holds weights or training state, and is not an asset.
-
-    >>> is_weights("pytorch_model.bin"), is_weights("1_Pooling/config.json")
-    (True, False)
-    """
-    return _WEIGHTS.search(path) is not None
 
 
 def find_stem(config: Mapping[str, Any] | None) -> str:

@@ -9,12 +9,13 @@ import numpy as np
 
 from holdall.errors import ContentError, FormatError
 from holdall.format.hf.index import HfNative
-from holdall.format.hf.layout import INDEX_SUFFIX, SUFFIX, find_stem, is_weights, shard_name
+from holdall.format.hf.layout import INDEX_SUFFIX, SUFFIX, find_stem, shard_name
 from holdall.format.hf_assets import config_of
 from holdall.format.refusals import refuse
 from holdall.format.safetensors.sharded import plan_index
 from holdall.format.safetensors.write import add_framework, check_tensors, plan_file
 from holdall.format.sharding import parse_size, split_by_size
+from holdall.format.weight_files import is_weights
 from holdall.model.model import Model
 from holdall.sink.plan import FolderPlan, Plan
 from holdall.source import split_contained

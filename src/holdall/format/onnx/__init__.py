@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.format.base import Format, Holds, Option, import_late
 from holdall.format.onnx.layout import CODE_OF, TEXTS
 from holdall.format.onnx.rules import RULES
+from holdall.format.weight_files import has_safetensors
 
 if TYPE_CHECKING:
     from holdall.model.model import Model
@@ -40,9 +41,13 @@ class Onnx(Format):
     rules = RULES
 
     def accepts(self, head: bytes, source: Source) -> bool:
-        """By its first two fields, since there is no magic; a folder by the files that this writer makes."""
+        """By its first two fields, since there is no magic; a folder by the files that this writer makes.
+
+        Beside safetensors files the ONNX model is an export of the model that the folder is.
+        """
         if source.is_folder:
-            return {"model.onnx", "model.onnx.data"} <= set(source.names())
+            names = set(source.names())
+            return {"model.onnx", "model.onnx.data"} <= names and not has_safetensors(names)
         return len(head) > 4 and head[0] == 0x08 and 0 < head[1] < 0x40 and head[2] in _TAGS
 
     def unique_content(self, model: Model) -> Mapping[str, str]:
