@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdall.model.model import Model
     from holdall.model.table import TensorTable
     from holdall.operations.examine import Examination
+    from holdall.operations.overview import KindTotals
     from holdall.operations.truncated import Truncation
     from holdall.packed.packed_weights import PackedWeights
     from holdall.source import Source
@@ -146,7 +147,7 @@ def _content_to_json(model: Model, size: int) -> dict[str, Any]:
         ],
         "kinds": [
             {"kind": kind, "tensors": total.tensors, "parameters": json_count(total.parameters)}
-            for kind, total in count_kinds(table).items()
+            for kind, total in count_kinds(model, table).items()
         ],
         "tied": find_tied(model.tensors),
     }
@@ -235,7 +236,7 @@ def _show_content(seen: Examination, model: Model, cut: Truncation | None) -> No
               right=("tensors", "parameters", "bytes", "share"), indent="  ")  # fmt: skip
         if len(totals) > _ENTRIES:
             emit([f"  … and {len(totals) - _ENTRIES:,} more (--json shows all)"])
-    _show_kinds(table, parameters)
+    _show_kinds(count_kinds(model, table), parameters)
     room = max(20, width() - 40)
     _show_section("size variables", {name: str(value) for name, value in model.sizevars.items()})
     _show_section("metadata", *_choose_entries(model, room))
@@ -259,9 +260,8 @@ def _find_weights(model: Model) -> tuple[PackedWeights | None, TensorTable]:
     return found, model.tensors if found is None or found.problems else found.join().tensors
 
 
-def _show_kinds(table: TensorTable, parameters: int) -> None:
-    """Show the kinds of layers, unless the names tell none of them."""
-    kinds = count_kinds(table)
+def _show_kinds(kinds: Mapping[str, KindTotals], parameters: int) -> None:
+    """Show the kinds of layers, unless none is known."""
     if set(kinds) - {OTHER}:
         rows = (
             (kind, f"{total.tensors:,}", count_text(total.parameters), percent(total.parameters, parameters))

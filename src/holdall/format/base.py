@@ -265,7 +265,7 @@ class Format(ABC):
     def unread_files(self, model: Model) -> list[str]:
         """Files in the folder of an open model that are not part of it; a conversion does not copy them.
 
-        By default, of a format that is one file or a folder of them, all files of the folder but those that were opened.
+        By default, of a format that is one file or a folder of them, all files but those that were opened.
         """
         if not (self.splits or self.beside):
             return []
@@ -285,6 +285,10 @@ class Format(ABC):
         """
         stated = {name: getattr(tensor, name) for name in tensor.__slots__ if getattr(self.holds, name, False)}
         return stated | list_fields(tensor.native)
+
+    def find_layer_kinds(self, model: Model) -> Mapping[str, str]:
+        """The kinds of layers of tensors by what the file does with them, by name; asked where names tell nothing."""
+        return {}
 
     def facet(self, name: str, model: Model) -> Any:
         """The facet ``name`` of ``model`` ("sizevars", "vocab" or "config"); None where the model has none."""

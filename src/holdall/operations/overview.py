@@ -1,4 +1,4 @@
-"""What a model is made of, by the names and places of its tensors: kinds of layers, and tensors that are the same."""
+"""What a model is made of, by the names, uses and places of its tensors: kinds of layers, and equal tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from holdall.format import registry
 from holdall.model.arranged_table import ArrangedTable
 
 if TYPE_CHECKING:
@@ -82,16 +83,23 @@ def _find_part(name: str) -> tuple[str, str]:
     return ("", "") if found is None else (name[: found.start(1)], found[1][0].lower())
 
 
-def count_kinds(table: TensorTable) -> dict[str, KindTotals]:
-    """Count tensors and parameters by kind of layer, those with the most parameters first."""
+def count_kinds(model: Model, table: TensorTable | None = None) -> dict[str, KindTotals]:
+    """Count tensors and parameters by kind of layer, those with the most parameters first.
+
+    Where a name tells nothing, the format of ``model`` may know the kind. ``table`` has the tensors to count, if they
+    are others than those of the model.
+    """
+    table = model.tensors if table is None else table
     totals: dict[str, KindTotals] = {}
     forms = table.forms()
     counts = [prod(form.shape) for form in forms.kinds]
     plain = list(map(_drop_numbers, table.names))
     parts = set(map(_find_part, set(plain)))
     kinds = {name: _find_kind(name, parts) for name in set(plain)}
-    for name, code in zip(plain, forms.codes.tolist(), strict=True):
-        total = totals.setdefault(kinds[name], KindTotals())
+    known = registry.find(model.format).find_layer_kinds(model) if model.format and OTHER in kinds.values() else {}
+    for name, short, code in zip(table.names, plain, forms.codes.tolist(), strict=True):
+        kind = kinds[short] if kinds[short] != OTHER else known.get(name, OTHER)
+        total = totals.setdefault(kind, KindTotals())
         total.tensors += 1
         total.parameters += counts[code]
     return dict(sorted(totals.items(), key=lambda item: -item[1].parameters))

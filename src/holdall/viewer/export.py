@@ -193,7 +193,7 @@ def _list_sections(subject: Subject, rows: Sequence[int], figures: list[dict[str
         (name, f"{t.tensors:,}", count_text(t.elements), size_text(t.nbytes), percent(t.nbytes, nbytes))
         for name, t in totals.items()
     ]
-    kinds = [(name, f"{k.tensors:,}", count_text(k.parameters)) for name, k in count_kinds(model.tensors).items()]
+    kinds = [(name, f"{k.tensors:,}", count_text(k.parameters)) for name, k in count_kinds(model).items()]
     left = _render_card("Types", _render_table(("type", "tensors", "parameters", "bytes", "share"), types, 1))
     right = _render_card("Layers", _render_table(("layers", "tensors", "parameters"), kinds, 1))
     yield f'<div class="columns">{left}{right}</div>'

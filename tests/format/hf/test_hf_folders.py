@@ -392,10 +392,10 @@ def test_a_folder_of_diffusers_has_the_file_names_that_diffusers_opens(size, exp
 
 
 WEIGHTS_OF_OTHERS = (
-    "model.onnx.data", "model.onnx_data", "model.onnx_data_1", "m.hdf5", "m.keras", "m.pth.tar", "m.jit", "m.ptl", "m.pt2",
-    "m.pte", "m.ort", "m.engine", "m.plan", "m.joblib", "m.npy", "m.mar", "m.dduf", "saved_model.pb", "weights.bin",
-    "onnx/M.ORT", "rng_state_0.pth", "training_args.bin",
-)  # fmt: skip
+    *("model.onnx.data", "model.onnx_data", "model.onnx_data_1", "m.hdf5", "m.keras", "m.pth.tar", "m.jit", "m.ptl"),
+    *("m.pt2", "m.pte", "m.ort", "m.engine", "m.plan", "m.joblib", "m.npy", "m.mar", "m.dduf", "saved_model.pb"),
+    *("weights.bin", "onnx/M.ORT", "rng_state_0.pth", "training_args.bin"),
+)
 
 
 def test_weights_in_other_forms_are_no_assets(tmp_path):

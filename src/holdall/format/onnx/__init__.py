@@ -65,6 +65,13 @@ class Onnx(Format):
 
         return describe(model.native) if isinstance(model.native, OnnxNative) else {}
 
+    def find_layer_kinds(self, model: Model) -> Mapping[str, str]:
+        """By the nodes that take a tensor."""
+        from holdall.format.onnx.layer_kinds import find_layer_kinds
+        from holdall.format.onnx.read import OnnxNative
+
+        return find_layer_kinds(model.native, model.limits) if isinstance(model.native, OnnxNative) else {}
+
     def own_values(self, model: Model) -> Mapping[str, Any]:
         """The graph without initializers, as a hash."""
         from holdall.format.onnx.graph import hash_graph

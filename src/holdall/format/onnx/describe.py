@@ -19,7 +19,6 @@ __all__ = ["describe"]
 
 _PRODUCER, _PRODUCER_VERSION = 2, 3  # fields of a model
 _NODE, _INPUT, _OUTPUT = 1, 11, 12  # fields of a graph
-_OP_TYPE = 4  # of a node
 _MOST = 1000  # inputs, outputs and kinds of nodes that are shown
 
 
@@ -62,7 +61,7 @@ def _describe_graph(native: OnnxNative) -> dict[str, str | Sequence[Mapping[str,
     nodes: Counter[str] = Counter()
     for walker, number, kind, first, last in walk_parts(native.graph):
         if number == _NODE and kind == BYTES:
-            nodes[_read_text(walker, first, last, _OP_TYPE)] += 1
+            nodes[_read_text(walker, first, last, layout.OP_TYPE)] += 1
         elif number in tables and kind == BYTES:
             row = _read_value(walker, first, last)
             # Until version 3 of the format initializers were inputs too.

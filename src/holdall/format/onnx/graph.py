@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdall.base.check import Check
 from holdall.base.text import list_text
 from holdall.errors import FormatError
+from holdall.format.onnx import layout
 from holdall.format.onnx.places import splice
 from holdall.format.onnx.wire import BYTES, Walker
 from holdall.limits import DEFAULT_LIMITS
@@ -21,8 +22,7 @@ __all__ = ["describe_changes", "explain_refusal", "has_nodes", "hash_graph", "wa
 
 # Fields of a graph; all but nodes have a name in their field 1.
 _NODE, _INPUT, _OUTPUT, _INFO, _ANNOTATION = 1, 11, 12, 13, 14
-_TAKES, _GIVES, _ATTRIBUTE = 1, 2, 5  # fields of a node
-_GRAPHS = (6, 11)  # fields of an attribute
+_GRAPHS = (layout.G, layout.GRAPHS)  # fields of an attribute
 _SHOWN = 5
 
 
@@ -130,9 +130,9 @@ def _names_in_graph(walker: Walker, check: Check, start: int, stop: int, depth: 
 
 
 def _names_in_node(walker: Walker, check: Check, start: int, stop: int, depth: int) -> Iterator[str]:
-    yield from _read_texts(walker, start, stop, (_TAKES, _GIVES))
+    yield from _read_texts(walker, start, stop, (layout.TAKES, layout.GIVES))
     for attribute, kind, first, last in walker.fields(start, stop):
-        if attribute == _ATTRIBUTE and kind == BYTES:
+        if attribute == layout.ATTRIBUTE and kind == BYTES:
             for number, inner, begin, end in walker.fields(first, last):
                 if number in _GRAPHS and inner == BYTES:
                     yield from _names_in_graph(walker, check, begin, end, depth + 1)

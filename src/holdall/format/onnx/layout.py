@@ -4,8 +4,8 @@
 ModelProto      1 ir_version, 7 graph, 8 opset_import, 14 metadata_props, 20 training_info, 25 functions, and more
 TrainingInfo    1 initialization, 2 algorithm, both graphs
 GraphProto      1 node, 2 name, 5 initializer, 11 input, 12 output, 13 value_info, 15 sparse_initializer, and more
-FunctionProto   7 node, 11 attribute_proto, and more
-NodeProto       1 input, 2 output, 5 attribute, and more
+FunctionProto   1 name, 4 input, 7 node, 10 domain, 11 attribute_proto, and more
+NodeProto       1 input, 2 output, 4 op_type, 5 attribute, 7 domain, and more
 AttributeProto  1 name, 5 t, 6 g, 10 tensors, 11 graphs, 22 sparse_tensor, 23 sparse_tensors, and more
 SparseTensor    1 values, 2 indices, both tensors; 3 dims
 TensorProto     1 dims, 2 data_type, 4 float_data, 5 int32_data, 6 string_data, 7 int64_data, 8 name, 9 raw_data,
@@ -24,8 +24,9 @@ __all__ = ["CODE_OF", "DTYPES", "INSIDE", "IR_OF", "OPSET_OF", "STRING", "TEXTS"
 IR_VERSION, GRAPH, OPSET, PROPS, TRAINING, FUNCTIONS = 1, 7, 8, 14, 20, 25
 INITIALIZATION, ALGORITHM = 1, 2
 NODE, INITIALIZER, SPARSE_INITIALIZER = 1, 5, 15
-NODE_OF_FUNCTION, ATTRIBUTE_OF_FUNCTION = 7, 11
-ATTRIBUTE = 5
+GRAPH_INPUT = 11
+FUNCTION_NAME, FUNCTION_INPUT, NODE_OF_FUNCTION, FUNCTION_DOMAIN, ATTRIBUTE_OF_FUNCTION = 1, 4, 7, 10, 11
+TAKES, GIVES, OP_TYPE, ATTRIBUTE, DOMAIN = 1, 2, 4, 5, 7
 ATTRIBUTE_NAME, T, G, TENSORS, GRAPHS, SPARSE_TENSOR, SPARSE_TENSORS = 1, 5, 6, 10, 11, 22, 23
 VALUES, INDICES = 1, 2
 DIMS, DATA_TYPE, FLOATS, INT32S, STRINGS, INT64S, NAME, RAW, DOUBLES, UINT64S, EXTERNAL, LOCATION = (

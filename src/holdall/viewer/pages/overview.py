@@ -129,7 +129,7 @@ def _list_types(subject: Subject) -> Any:
 
 
 def _list_kinds(subject: Subject) -> Any:
-    kinds = count_kinds(subject.model.tensors)
+    kinds = count_kinds(subject.model)
     headers = ("layers", "tensors", "parameters", "share")
     total = sum(kind.parameters for kind in kinds.values())
     rows = [
@@ -137,7 +137,7 @@ def _list_kinds(subject: Subject) -> Any:
         for name, kind in kinds.items()
     ]
     if not set(kinds) - {OTHER}:
-        return card("Layers", empty("The names tell no kinds of layers."))
+        return card("Layers", empty("Neither names nor nodes tell kinds of layers."))
     return card("Layers", show_table(headers, rows, headers[1:]))
 
 
