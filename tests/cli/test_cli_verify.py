@@ -118,3 +118,52 @@ def test_progress_goes_to_a_terminal_on_stderr_only(cli, model_path, monkeypatch
     cli("verify", "--level", "strict", model_path)
     assert told
     assert told[-1][1] == model_path.stat().st_size
+
+
+def test_what_no_rule_is_about_is_named_in_a_file_that_is_ok(cli, tmp_path):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Linear(2, 2)
+    torch.jit.save(torch.jit.trace(net, torch.zeros(1, 2)), tmp_path / "script.pt", _extra_files={"a.txt": "x"})
+    torch.save(net, tmp_path / "module.pt")
+    torch.save({"a": np.ones(3), "b": torch.ones(2)}, tmp_path / "arrays.pt")
+    torch.save(net.state_dict(), tmp_path / "plain.pt")
+    expected = {
+        "script.pt": "and its program; the inputs of a trace; the extra files of the program",
+        "module.pt": "1 object (torch.nn.modules.linear.Linear)",
+    }
+    for name, text in expected.items():
+        shown, facts = cli("verify", tmp_path / name), json.loads(cli("verify", "--json", tmp_path / name).output)
+        assert shown.exit_code == 0 and facts["verdict"] == "ok"
+        assert facts["unchecked"].endswith(text) and facts["checked"] == "2 tensors, and their bytes at level full"
+        assert shown.output.splitlines()[-1] == f"  not checked  {facts['unchecked']}"
+    for name in ("arrays.pt", "plain.pt"):
+        facts = json.loads(cli("verify", "--json", tmp_path / name).output)
+        assert (facts["checked"], facts["unchecked"]) == (None, None)
+        assert "checked" not in cli("verify", tmp_path / name).output
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_checksums_of_external_data_are_named(cli, tmp_path, stated):
+    onnx = pytest.importorskip("onnx")
+    holdall.save(tmp_path / "m", {"w": np.ones(500), "v": np.ones(500)}, format="onnx", external=True)
+    path = tmp_path / "m" / "model.onnx"
+    model = onnx.load(path, load_external_data=False)
+    if stated:
+        for tensor in model.graph.initializer:
+            tensor.external_data.add(key="checksum", value="0" * 40)
+    onnx.save(model, path)
+    facts = json.loads(cli("verify", "--json", path).output)
+    assert (facts["verdict"], facts["unchecked"]) == ("ok", "the 2 checksums of external data" if stated else None)
+
+
+def test_a_file_that_is_read_in_part_names_both(cli, tmp_path):
+    """A torch.package with a resource that is not read, and objects."""
+    torch = pytest.importorskip("torch")
+    from torch.package import PackageExporter
+
+    with PackageExporter(tmp_path / "p.pt") as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("model", "net.pkl", torch.nn.Linear(2, 2))
+        exporter.save_text("model", "notes.txt", "hello")
+    facts = json.loads(cli("verify", "--json", tmp_path / "p.pt").output)
+    assert "torch.nn.modules.linear.Linear" in facts["unchecked"]

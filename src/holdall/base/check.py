@@ -86,7 +86,8 @@ class Report:
     """All findings of one verification.
 
     Of each rule only some findings are kept. ``suppressed`` counts the others by rule, ``unlisted`` by severity.
-    ``checked`` and ``unchecked`` say how far the checks went in a file that was not read, or only in part.
+    ``checked`` and ``unchecked`` say how far the checks went in a file of which not all was looked at: it was not read,
+    or only in part, or it holds what no rule is about, such as a program.
 
     >>> report = Report("model.oinf", "oinf", "full")
     >>> report.ok

@@ -273,6 +273,10 @@ class Format(ABC):
         return [name for source in model.sources[:1] if source.is_folder
                 for name in source.everything() if name not in known]  # fmt: skip
 
+    def list_unchecked(self, model: Model) -> list[str]:
+        """What a file has that no level of verification looks into, for the report; empty for an ordinary file."""
+        return []
+
     def bound_values(self, model: Model) -> dict[str, str]:
         """Tensors without an encoding whose values depend on further data, such as scales, each with the reason."""
         return {}

@@ -1,4 +1,4 @@
-"""What a verification has checked, and what it has not, where a file cannot be read, or only in part."""
+"""What a verification has checked, and what it has not, where a file was read only in part, or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ __all__ = ["describe_reach"]
 
 
 def describe_reach(seen: Examination) -> tuple[str, str]:
-    """What was checked, and what was not; both empty where the verdict is not ``not read``."""
-    if seen.report.verdict != "not read":
+    """What was checked, and what was not; both empty for a damaged file, and for one of which all was looked at."""
+    verdict = seen.report.verdict
+    unchecked = [] if seen.format is None or seen.model is None else seen.format.list_unchecked(seen.model)
+    if verdict == "not ok" or (verdict == "ok" and not unchecked):
         return "", ""
     if seen.format is None:
         return "what kind of file it is", "its content"
@@ -24,4 +26,6 @@ def describe_reach(seen: Examination) -> tuple[str, str]:
     values = (
         "without their values" if seen.report.level == "structure" else f"and their bytes at level {seen.report.level}"
     )
-    return f"{count}, {values}", "what the findings called unread are about"
+    if verdict == "not read":
+        unchecked.insert(0, "what the findings called unread are about")
+    return f"{count}, {values}", "; ".join(unchecked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdall.base.text import plural
 from holdall.format.base import Format, Holds, Option, import_late
 from holdall.format.onnx.layout import CODE_OF, TEXTS
 from holdall.format.onnx.rules import RULES
@@ -64,6 +65,11 @@ class Onnx(Format):
         from holdall.format.onnx.read import OnnxNative
 
         return describe(model.native) if isinstance(model.native, OnnxNative) else {}
+
+    def list_unchecked(self, model: Model) -> list[str]:
+        """The checksums of external data."""
+        stated = getattr(model.native, "checksums", 0)
+        return [f"the {plural(stated, 'checksum')} of external data"] if stated else []
 
     def find_layer_kinds(self, model: Model) -> Mapping[str, str]:
         """By the nodes that take a tensor."""

@@ -25,6 +25,7 @@ class ExternalFiles:
         self._home = home
         self._check = check
         self._sources: dict[str, Source] = {}
+        self.checksums = 0  # how many tensors state one, which is not checked
 
     @property
     def sources(self) -> list[Source]:
@@ -33,6 +34,7 @@ class ExternalFiles:
 
     def place(self, entries: Mapping[str, str], size: int, at: int, what: str) -> SourceRange:
         """The ``size`` bytes that the entries of ``external_data`` name."""
+        self.checksums += "checksum" in entries
         location = entries.get("location")
         if not location:
             self._check.fail(rules.LOCATION, at, f"{what}: its external data has no location")

@@ -37,7 +37,8 @@ class OnnxNative:
     """What only ONNX has: the bytes of the ``model`` outside its graph, and of the ``graph`` without initializers.
 
     ``tensors`` are those that the graph was written for, ``external`` the files beside the model that hold their data,
-    and ``places`` says which tensors are no initializers of the graph, and where they are.
+    ``places`` says which tensors are no initializers of the graph, and where they are, and ``checksums`` how many
+    tensors state the checksum of external data.
     """
 
     model: tuple[Payload, ...] = ()
@@ -45,6 +46,7 @@ class OnnxNative:
     tensors: TensorTable | None = None
     external: tuple[str, ...] = ()
     places: Places | None = None
+    checksums: int = 0
 
 
 def read(source: Source, check: Check, ledger: Ledger) -> Model:
@@ -100,6 +102,7 @@ def _read_model(home: Source, source: Source, check: Check, ledger: Ledger) -> M
         table,
         tuple(file.name for file in files.sources),
         Places.of(source, records, reader),
+        files.checksums,
     )
     sources = [*([home] if home is not source else []), source, *files.sources]
     return Model(

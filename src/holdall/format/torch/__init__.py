@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.base.text import list_text, plural
 from holdall.format.base import Holds, import_late
 from holdall.format.torch.layout import LEGACY, TYPE_OF
+from holdall.format.torch.native import list_unread_entries
 from holdall.format.torch.rules import RULES
 from holdall.format.zip.base import ZipFormat
 
@@ -82,6 +83,12 @@ class Torch(ZipFormat):
         """A file with arrays or numbers of numpy, which would be written as tensors and plain numbers."""
         opaque = _find_opaque(model)
         return None if opaque is None else f"it is {opaque.what}, of which only tensors can be written: convert it"
+
+    def list_unchecked(self, model: Model) -> list[str]:
+        """Objects, the program of TorchScript, and the entries beside it that are not read."""
+        opaque = _find_opaque(model)
+        described = None if opaque is None else opaque.describe()
+        return [*([described] if described else []), *list_unread_entries(model.native)]
 
     def describe(self, model: Model) -> Mapping[str, str | Sequence[Mapping[str, Any]]]:
         """What the file is, and the classes that stay opaque, if it holds objects."""

@@ -8,7 +8,9 @@ from holdall.format.torch.nesting import Nesting
 from holdall.format.torch.records import OpaqueContent
 from holdall.format.zip.archive import Archive
 
-__all__ = ["TorchNative"]
+__all__ = ["TorchNative", "list_unread_entries"]
+
+_UNREAD = {"traced_inputs.pkl": "the inputs of a trace", "extra/": "the extra files of the program"}  # of TorchScript
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,3 +35,11 @@ class TorchNative:
             return notes
         how = "written as tensors and plain numbers" if self.opaque.nested else "its tensors are written as a flat dict"
         return [*notes, f"was {self.opaque.what}: {how}"]
+
+
+def list_unread_entries(native: object) -> list[str]:
+    """List what an archive of TorchScript holds beside tensors, objects and its program."""
+    if not isinstance(native, TorchNative) or native.archive is None or native.opaque is None or not native.opaque.code:
+        return []
+    starts_with = native.archive.directory.starts_with
+    return [what for name, what in _UNREAD.items() if starts_with(native.root + name).any()]
