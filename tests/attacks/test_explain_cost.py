@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import struct
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from holdall.cli import main
-from holdall.format.onnx.wire import field
+from holdall.format.onnx.wire import field, varint
 from tests.attacks.kit import MIB, SECONDS, cost_of
 
 MANY = 1_000_000
@@ -50,6 +54,24 @@ def bombs() -> bytes:
     return out.getvalue()
 
 
+def random_bytes(count: int) -> bytes:
+    return np.random.default_rng(1).bytes(count)
+
+
+def node(name: bytes) -> bytes:
+    """The first node of a graph of TensorFlow."""
+    return field(1, field(1, name) + field(2, b"Placeholder"))
+
+
+def nested_fields(size: int) -> bytes:
+    """Messages in messages, as many as there is room for."""
+    heads, length = [], 0
+    while length < size:
+        heads.append(b"\x0a" + varint(length))
+        length += len(heads[-1])
+    return b"".join(reversed(heads))
+
+
 FILES = {
     "numbers.safetensors": lambda: header(b'{"a":[' + b"1," * (MANY // 2) + b"1]}"),
     "arrays.safetensors": lambda: header(b'{"a":[' + b",".join([b"[" * 60 + b"]" * 60] * 8000) + b"]}"),
@@ -66,6 +88,25 @@ FILES = {
     "texts.gguf": lambda: entry(8, 110_000, struct.pack("<Q1s", 1, b"x") * 110_000),
     "bytes.gguf": lambda: entry(0, MANY, b"x" * MANY),
     "bombs.npz": bombs,
+    "zeros.pkl.gz": lambda: gzip.compress(bytes(100 * MANY), 9),
+    "opcodes.pkl.gz": lambda: gzip.compress(b"\x80\x02" + b"N0" * (100 * MANY), 1),
+    "value.pkl.gz": lambda: gzip.compress(b"\x80\x02B\0\0\0\x7f" + bytes(100 * MANY), 1),
+    "random.pkl.gz": lambda: gzip.compress(b"\x80\x02" + random_bytes(MANY)),
+    "marks.pkl.z": lambda: zlib.compress(b"\x80\x02" + b"(" * (100 * MANY), 1),
+    "zeros.pkl.bz2": lambda: bz2.compress(b"\x80\x02" + bytes(100 * MANY)),
+    "random.pkl.bz2": lambda: bz2.compress(b"\x80\x02" + random_bytes(MANY)),
+    "opcodes.pkl.xz": lambda: lzma.compress(b"\x80\x02" + b"N0" * (100 * MANY), preset=0),
+    "dictionary.pkl.xz": lambda: lzma.compress(b"\x80\x02" + random_bytes(MANY), preset=9),
+    "lines.txt.gz": lambda: gzip.compress(b"\n" * (100 * MANY), 1),
+    "cut.pkl.gz": lambda: gzip.compress(b"\x80\x02" + random_bytes(MANY))[: MANY // 2],
+    "fields.pb": lambda: node(b"x") + field(1, b"") * (MANY // 2),
+    "numbers.pb": lambda: node(b"x") + b"\x08\x01" * (MANY // 2),
+    "nested.pb": lambda: node(b"x") + nested_fields(MANY),
+    "texts.pb": lambda: node(b"x") + field(1, b"a" * 4090) * 244,
+    "breaks.pb": lambda: node(b"x") + field(1, b"\n" * 4090) * 244,
+    "huge.pb": lambda: node(b"x") + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" + bytes(MANY),
+    "varint.pb": lambda: node(b"x") + b"\x80" * MANY,
+    "raw.pkl": lambda: b"\x80\x02" + b"N0" * (MANY // 2) + b"N.",
 }
 
 

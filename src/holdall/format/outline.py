@@ -9,6 +9,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdall.base.buffer_sizes import buffer_size
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from holdall.source import Source
 
 __all__ = ["Outline", "Place", "ReadAhead", "cap_expansion", "open_packed", "open_regions"]
-__all__ += ["outline_by_name", "outline_json", "outline_msgpack", "outline_names", "outline_numbers", "outline_text"]
-__all__ += ["stop_at"]
+__all__ += ["outline_by_name", "outline_json", "outline_msgpack", "outline_names", "outline_numbers"]
+__all__ += ["outline_protobuf", "outline_text", "stop_at"]
 
 _READ = 4 << 20  # bytes of a document that are read at first, and after the byte that is asked for
 _MOST = 64 << 20  # and at most
@@ -84,6 +85,13 @@ def outline_msgpack(source: Source, start: int, stop: int) -> Outline:
     from holdall.binary.documents.msgpack_outline import outline_msgpack as walk
 
     return Outline("MessagePack", _walk_document(walk, source, start, stop), stop - start)
+
+
+def outline_protobuf(source: Source, start: int, stop: int) -> Outline:
+    """The outline of the protobuf message in bytes ``start`` to ``stop``, whose fields have no names here."""
+    from holdall.binary.documents.protobuf_outline import outline_protobuf as walk
+
+    return Outline("protobuf", _walk_document(partial(walk, size=stop - start), source, start, stop), stop - start)
 
 
 def _walk_document(

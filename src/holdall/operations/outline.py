@@ -88,7 +88,7 @@ class Opener:
         if resume is not None and owner is record.owner:
             outline: Outline | None = resume(place)
         elif seen.format is None:
-            outline = foreign.outline(place, seen.source)
+            outline = foreign.outline(place, seen.source, seen.check.limits)
         else:
             outline = seen.format.outline(place, seen.source, seen.model, seen.check.limits)
         self._last = (record.owner, None if outline is None else outline.resume)

@@ -67,8 +67,10 @@ class _Enough(Exception):
     """A bound on the walk was reached."""
 
 
-def find_names(source: Source, *, cut: bool = False) -> PickleNames:
+def find_names(source: Source, *, cut: bool = False, most: int = _OPCODES) -> PickleNames:
     """Find the names in the pickle, or the pickles one after the other, in ``source``, which may be ``cut`` somewhere.
+
+    After ``most`` opcodes the walk ends.
 
     >>> from holdall.source import BytesSource
     >>> found = find_names(BytesSource(b"cos\\nsystem\\n(S'ls'\\ntR."))
@@ -77,7 +79,7 @@ def find_names(source: Source, *, cut: bool = False) -> PickleNames:
     """
     walk = _Walk(source, cut)
     try:
-        walk.run()
+        walk.run(most)
     except _Enough:
         pass
     except _NoPickle:
@@ -98,10 +100,10 @@ class _Walk:
         self._memo: dict[int, str | None] = {}
         self.found = PickleNames()
 
-    def run(self) -> None:
+    def run(self, most: int) -> None:
         """Walk to the end, or until a bound or what is no pickle raises."""
         opcodes = _list_opcodes()
-        for _ in range(_OPCODES):
+        for _ in range(most):
             self.found.reached = self._at
             opcode = opcodes.get(self._take(1)[0])
             if opcode is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdall.limits import Limits
     from holdall.source import Source
 
-__all__ = ["open_deflated"]
+__all__ = ["inflate_pieces", "open_deflated"]
 
 _STEP = 1 << 12  # bytes that are inflated at a time,
 _PIECE = 1 << 16  # and made of them
@@ -22,12 +22,13 @@ _PIECE = 1 << 16  # and made of them
 
 def open_deflated(source: Source, start: int, stop: int, limits: Limits, open_inside: OpenRange) -> Outline:
     """The outline of what bytes ``start`` to ``stop`` inflate to, as far as it is whole."""
-    pieces = _inflate(source, start, stop)
+    pieces = inflate_pieces(source, start, stop)
     return open_packed("deflate", pieces, cap_expansion(limits, source.size), open_inside)
 
 
-def _inflate(source: Source, start: int, stop: int) -> Iterator[bytes]:
-    decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+def inflate_pieces(source: Source, start: int, stop: int, window: int = -zlib.MAX_WBITS) -> Iterator[bytes]:
+    """What bytes ``start`` to ``stop`` inflate to; ``window`` says what is around the deflated bytes, as in zlib."""
+    decoder = zlib.decompressobj(window)
     for stored in source.chunks(start, stop - start):
         for at in range(0, len(stored), _STEP):
             before = decoder.copy()
