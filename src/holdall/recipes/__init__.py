@@ -19,7 +19,8 @@ from holdall.recipes.apply import apply_recipe as apply_one
 from holdall.recipes.apply import make_environment
 from holdall.recipes.by_way import apply_by_way
 from holdall.recipes.expressions import find_key
-from holdall.recipes.grammar import Recipe, Side, parse_recipe
+from holdall.recipes.grammar import parse_recipe
+from holdall.recipes.rows import Recipe, Side
 
 if TYPE_CHECKING:
     from holdall.model.model import Model
@@ -28,7 +29,7 @@ __all__ = ["Applied", "Recipe", "Row", "apply_recipe", "choose", "direction_of",
 __all__ += ["load", "names", "parse"]
 
 _SUFFIX = ".toml"
-_LARGEST = 1 << 20  # bytes of a recipe
+_LARGEST = 1 << 17  # bytes of a recipe, ten times the largest of holdall
 
 # Formats of programs that run a model by the names in it. Other formats hold any names, with a recipe to them or not.
 _RUN = ("gguf", "gptrs-checkpoint", "hf")
@@ -184,6 +185,8 @@ def _is_known(side: Side, model: Model) -> bool:
         return False
     for key, wanted in side.match.items():
         stated = find_key(env.values, key)
+        if not isinstance(stated, (str, bool, int, float)):  # an array or a table names no family
+            return False
         if stated not in (wanted if isinstance(wanted, list) else [wanted]):
             return False
     return env.holds(side.when)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdall.base.text import plural
 from holdall.model.model import Model
-from holdall.recipes.grammar import Recipe
+from holdall.recipes.rows import Recipe
 from holdall.recipes.tensor_ops import Lost
 
 __all__ = ["Applied", "Row"]

@@ -17,10 +17,10 @@ from holdall.model.model import Model
 from holdall.model.tensor import Tensor
 from holdall.model.vocab import Vocab
 from holdall.recipes.applied import Applied, Row
-from holdall.recipes.expressions import find_key
-from holdall.recipes.grammar import Line, Recipe, Side
+from holdall.recipes.expressions import describe_call, find_key
 from holdall.recipes.makers import MAKERS
 from holdall.recipes.naming import Group, group_names
+from holdall.recipes.rows import Line, Recipe, Side
 from holdall.recipes.shapes import StatedShapes
 from holdall.recipes.tensor_ops import OPERATIONS, How, Lost
 from holdall.recipes.tokenizers import VOCAB_FILE, tokenizer_from_gguf, tokenizer_from_vocab, tokenizer_to_gguf
@@ -61,9 +61,11 @@ def values_of(side: Side, model: Model) -> Mapping[str, Any]:
     return config if isinstance(config, Mapping) else {}
 
 
-def make_environment(side: Side, model: Model, facts: Mapping[str, Any] | None = None) -> Environment:
+def make_environment(
+    side: Side, model: Model, facts: Mapping[str, Any] | None = None, places: Mapping[str, str] | None = None
+) -> Environment:
     """Return what expressions see of ``model``, whose values are those of ``side``."""
-    return Environment(values_of(side, model), model, facts or {})
+    return Environment(values_of(side, model), model, facts or {}, places=places or {})
 
 
 def with_architecture(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -72,7 +74,10 @@ def with_architecture(values: Mapping[str, Any]) -> Mapping[str, Any]:
     >>> with_architecture({"general.architecture": "llama", "llama.block_count": 2})["arch"]
     {'block_count': 2}
     """
-    prefix = f"{values.get('general.architecture')}."
+    architecture = values.get("general.architecture")
+    if not isinstance(architecture, str):
+        return values
+    prefix = f"{architecture}."
     inner = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
     return {**values, "arch": inner} if inner else values
 
@@ -103,7 +108,7 @@ class _Way:
         self.main = _find_main_dtype(model)
         name = name or find_model_name(model) or "model"
         facts = {"dtype": self.main, "name": name, "tokens": _count_tokens(recipe, model)}
-        self.env = make_environment(self.given, model, facts)
+        self.env = make_environment(self.given, model, facts, recipe.places)
         self.rows: list[Row] = []
         self.tensors: list[Tensor] = []
         self.notes: list[str] = []
@@ -142,6 +147,7 @@ class _Way:
             self.lost.left_out += group.inputs
             self.rows.append(Row(group.inputs, (), ("drop",)))
             return
+        shapes.check_types(line, tensors)
         if self.back:
             shapes.check(line, tensors)
         if self.back and line.is_duplicate:
@@ -154,7 +160,7 @@ class _Way:
         if len(names) != len(tensors):
             raise ContentError(f"tensor {group.inputs[0]!r} becomes {len(tensors)}, and there are {len(names)} names")
         self.tensors += [tensor.replace(name=name) for tensor, name in zip(tensors, names, strict=True)]
-        words = [f"{name}({', '.join(arguments)})" if arguments else name for name, arguments in line.operations]
+        words = [describe_call(call) for call in line.operations]
         words = [f"undo {word}" for word in reversed(words)] if self.back else words
         self.rows.append(Row(group.inputs, tuple(names), tuple(words)))
 
@@ -164,7 +170,8 @@ class _Way:
         for name, arguments in reversed(line.operations) if back else line.operations:
             operation = OPERATIONS[name]
             change = operation.back if back else operation.forward
-            tensors = change(tensors, how, *map(self.env.evaluate, arguments))
+            with self.env.name_place(describe_call((name, arguments))):
+                tensors = change(tensors, how, *map(self.env.evaluate, arguments))
         return tensors
 
     def _check_duplicate(self, group: Group, copy: Tensor) -> None:
@@ -173,8 +180,8 @@ class _Way:
         original = next((tensor for tensor in self.tensors if tensor.name == source), None)
         if original is None:
             raise ContentError(f"tensor {copy.name!r} is a copy of {source!r}, which is not there")
-        (expected,) = self._operate(group.line, [original], Lost(), back=False)
-        if not is_same(expected, copy):
+        expected = self._operate(group.line, [original], Lost(), back=False)
+        if len(expected) != 1 or not is_same(expected[0], copy):
             raise ContentError(f"tensor {copy.name!r} should be a copy of {source!r}, and has other values")
         self.rows.append(Row(group.inputs, (), ("undo duplicate",)))
 
@@ -270,7 +277,7 @@ class _There(_Way):
             self.env.report(f"{line.targets[0].text}: {error}")
             return
         self.tensors.append(Tensor.of(line.targets[0].text, values))
-        self.rows.append(Row((), (line.targets[0].text,), (f"{name}({', '.join(arguments)})",)))
+        self.rows.append(Row((), (line.targets[0].text,), (describe_call(line.make),)))
 
     def _list_assets(self) -> dict[str, Any]:
         """List the assets of the source that are not mapped: the target may hold them."""
@@ -296,7 +303,7 @@ class _Back(_Way):
     def run(self) -> Applied:
         given = self.env
         config = map_values_back(self.recipe, given)
-        self.env = Environment(config, given.model, given.facts, problems=given.problems)
+        self.env = replace(given, values=config, let={})
         for line in self.recipe.tensors:
             if line.make is not None and line.targets[0].text in self.model:
                 self._find(line, config)
@@ -320,7 +327,7 @@ class _Back(_Way):
         assert line.make is not None
         name, arguments = line.make
         tensor = self.model[line.targets[0].text]
-        probe = Environment(config, self.env.model, self.env.facts)  # what is found is not known yet
+        probe = replace(self.env, let={}, problems=[], notes=[])  # what is found is not known yet
         probe.define(self.recipe.let)
         try:
             known = [probe.evaluate(argument) for argument in arguments]
@@ -333,7 +340,7 @@ class _Back(_Way):
             return
         for word, key in line.found.items():
             set_key(config, key, found.get(word))
-        self.rows.append(Row((tensor.name,), (), (f"undo {name}({', '.join(arguments)})",)))
+        self.rows.append(Row((tensor.name,), (), (f"undo {describe_call(line.make)}",)))
 
     def _map_tokenizer(self, make: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
         try:

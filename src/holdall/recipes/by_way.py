@@ -9,7 +9,7 @@ from holdall.model.model import Model
 from holdall.recipes.applied import Applied, Row
 from holdall.recipes.apply import apply_recipe, make_environment, prepare, refuse_problems
 from holdall.recipes.expressions import find_key
-from holdall.recipes.grammar import Recipe
+from holdall.recipes.rows import Recipe
 from holdall.recipes.tensor_ops import Lost
 
 __all__ = ["apply_by_way"]

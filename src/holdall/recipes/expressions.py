@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
 from holdall.errors import ContentError
 
-__all__ = ["Call", "Names", "check_expression", "evaluate", "parse_call"]
+__all__ = ["Call", "Misuse", "Names", "check_expression", "describe_call", "evaluate", "find_key", "parse_call"]
+__all__ += ["require_text"]
 
 Names = Mapping[str, Any]
 Call = tuple[str, tuple[str, ...]]  # a function and the texts of its arguments
 
 _LONGEST = 1000  # characters; a recipe that someone else wrote is untrusted too
-_MOST = 1 << 62  # of a number that is computed
+_MOST = 1 << 62  # of a number that is stated or computed
+_DEEPEST = 40  # parts of an expression that lie in each other
+_MOST_ITEMS = 1 << 12  # of a list, with those of the lists in it
+_DEEPEST_LIST = 8  # lists that lie in each other
 
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -42,13 +48,41 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 _WORDS = {"true": True, "false": False, "null": None}
 
 
+class Misuse(ContentError):
+    """A recipe uses an operation or a function for what it is not made for: a mistake in the recipe, with a place."""
+
+
 def check_expression(text: str) -> None:
     """Raise ContentError if ``text`` is no expression, or has a part that recipes do not know."""
-    for node in ast.walk(_parse(text)):
-        if not isinstance(node, _KNOWN):
-            raise ContentError(f"{text!r} has a part that recipes do not know: {type(node).__name__.lower()}")
-        if isinstance(node, ast.Call) and (node.keywords or not isinstance(node.func, ast.Name)):
-            raise ContentError(f"{text!r}: a call is a name and its values, such as has('lm_head.weight')")
+    level: list[ast.AST] = [_parse(text)]
+    for _ in range(_DEEPEST):
+        for node in level:
+            _check_part(node, text)
+        level = [inner for node in level for inner in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise ContentError(f"{text!r} has more than {_DEEPEST} parts in each other")
+
+
+def _check_part(node: ast.AST, text: str) -> None:
+    if not isinstance(node, _KNOWN):
+        raise ContentError(f"{text!r} has a part that recipes do not know: {type(node).__name__.lower()}")
+    if isinstance(node, ast.Call) and (node.keywords or not isinstance(node.func, ast.Name)):
+        raise ContentError(f"{text!r}: a call is a name and its values, such as has('lm_head.weight')")
+    if isinstance(node, ast.Constant) and not _is_plain(node.value):
+        raise ContentError(
+            f"{text!r} states {type(node.value).__name__} {ast.unparse(node)[:40]}: a value is a text of Unicode, "
+            f"a number up to {_MOST}, true, false or null"
+        )
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a constant is one that a recipe may state."""
+    if isinstance(value, str):
+        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if isinstance(value, float):
+        return isfinite(value)
+    return value is None or (isinstance(value, int) and abs(value) <= _MOST)
 
 
 def evaluate(text: str, names: Names, functions: Mapping[str, Callable[..., Any]] | None = None) -> Any:
@@ -64,8 +98,8 @@ def evaluate(text: str, names: Names, functions: Mapping[str, Callable[..., Any]
         return _Evaluation(names, functions or {}).visit(_parse(text).body)
     except ContentError:
         raise
-    except (TypeError, ZeroDivisionError, OverflowError, LookupError, ValueError) as error:
-        raise ContentError(f"{text!r} has no value: {error}") from None
+    except (TypeError, ZeroDivisionError, OverflowError, LookupError, ValueError, RecursionError) as error:
+        raise Misuse(f"{text!r} has no value: {error}") from None
 
 
 def parse_call(text: str) -> Call:
@@ -80,7 +114,27 @@ def parse_call(text: str) -> Call:
     if not isinstance(body, ast.Call) or not isinstance(body.func, ast.Name) or body.keywords:
         raise ContentError(f"{text!r} is no operation: a name, or a name with its values in parentheses")
     check_expression(text)
-    return body.func.id, tuple(ast.unparse(argument) for argument in body.args)
+    arguments = tuple(ast.unparse(argument) for argument in body.args)
+    for argument in arguments:  # spelled with spaces, they are longer
+        check_expression(argument)
+    return body.func.id, arguments
+
+
+def describe_call(call: Call) -> str:
+    """Spell an operation.
+
+    >>> describe_call(("permute", ("heads // 2",)))
+    'permute(heads // 2)'
+    """
+    name, arguments = call
+    return f"{name}({', '.join(arguments)})" if arguments else name
+
+
+def require_text(value: object, what: str) -> str:
+    """Return ``value``, which is a text; raises Misuse if it is something else."""
+    if not isinstance(value, str):
+        raise Misuse(f"{what} is {value!r}, not a text")
+    return value
 
 
 def find_key(names: Names, key: str) -> Any:
@@ -105,9 +159,30 @@ def _parse(text: str) -> ast.Expression:
     if len(text) > _LONGEST:
         raise ContentError(f"an expression of {len(text)} characters; at most {_LONGEST}")
     try:
-        return ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what Python only warns of, such as a stray backslash
+            return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
         raise ContentError(f"{text!r} is no expression") from None
+
+
+def _check_items(items: list[Any]) -> list[Any]:
+    """Return a list that was made; raises ContentError for one that grows beyond all lists of models."""
+    level, count = items, 0
+    for _ in range(_DEEPEST_LIST):
+        count += len(level)
+        inner = [each for each in level if isinstance(each, list)]
+        if count > _MOST_ITEMS or count + sum(map(len, inner)) > _MOST_ITEMS:
+            raise Misuse(f"a list has more than {_MOST_ITEMS} items")
+        if not inner:
+            return items
+        level = [item for each in inner for item in each]
+    raise Misuse(f"more than {_DEEPEST_LIST} lists lie in each other")
+
+
+def _plain(value: Any) -> Any:
+    """Return the list that an array of metadata is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 class _Evaluation(ast.NodeVisitor):
@@ -121,16 +196,16 @@ class _Evaluation(ast.NodeVisitor):
         return node.value
 
     def visit_Name(self, node: ast.Name) -> Any:
-        return _WORDS[node.id] if node.id in _WORDS else find_key(self.names, node.id)
+        return _WORDS[node.id] if node.id in _WORDS else _plain(find_key(self.names, node.id))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
-        found = find_key(self.names, ast.unparse(node))
+        found = _plain(find_key(self.names, ast.unparse(node)))
         if found is None and isinstance(inner := self.visit(node.value), str | int | float | list):
             raise ContentError(f"{ast.unparse(node.value)} is {inner!r}, and should be a table")
         return found
 
     def visit_List(self, node: ast.List) -> list[Any]:
-        return [self.visit(item) for item in node.elts]
+        return _check_items([self.visit(item) for item in node.elts])
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         return self.visit(node.value)[self.visit(node.slice)]
@@ -153,7 +228,7 @@ class _Evaluation(ast.NodeVisitor):
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         left, right = (self._number(self.visit(side), side) for side in (node.left, node.right))
         value = _ARITHMETIC[type(node.op)](left, right)
-        if isinstance(value, int) and abs(value) > _MOST:
+        if abs(value) > _MOST if isinstance(value, int) else not isfinite(value):
             raise OverflowError(f"a number beyond {_MOST}")
         return (
             int(value)
@@ -174,7 +249,7 @@ class _Evaluation(ast.NodeVisitor):
         assert isinstance(node.func, ast.Name)
         if node.func.id not in self.functions:
             known = ", ".join(self.functions) or "none"
-            raise ContentError(f"there is no function {node.func.id!r} here; there are: {known}")
+            raise Misuse(f"there is no function {node.func.id!r} here; there are: {known}")
         return self.functions[node.func.id](*map(self.visit, node.args))
 
     def _number(self, value: Any, node: ast.expr) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
-from holdall.recipes.grammar import Line
+from holdall.recipes.rows import Line
 
 __all__ = ["Group", "group_names"]
 

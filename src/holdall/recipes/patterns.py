@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
 
 from holdall.base.once import computed_once
 from holdall.errors import ContentError
@@ -15,6 +17,9 @@ Numbers = Mapping[str, int]  # the number of each placeholder
 _FIELD = re.compile(r"\{([a-z]*)(?:\+([1-9][0-9]?))?\}")
 _CHOICE = re.compile(r"<([^<>{}]*\|[^<>{}]*)>")
 _ANY = "{*}"
+_LONGEST = 1000  # letters of a pattern
+_SPELLINGS = 64  # ways to choose among the texts of a pattern
+_AMBIGUOUS = re.compile(r"\}[0-9{]")  # a number before what may be a part of it
 
 
 class Pattern:
@@ -36,9 +41,14 @@ class Pattern:
 
     >>> Pattern("<transformer.|>h.{n}.w").match("h.1.w"), Pattern("<transformer.|>h.{n}.w").fill({"n": 1})
     ({'n': 1}, 'transformer.h.1.w')
+
+    The time to match a name is in proportion to its length: where a number ends is plain, ``{*}`` stands once, and
+    there are few ways to choose.
     """
 
     def __init__(self, text: str) -> None:
+        if len(text) > _LONGEST:
+            raise ContentError(f"a name of {len(text)} letters; at most {_LONGEST}")
         self.text = text
         self.is_open = _ANY in text
         found = _FIELD.findall(text)
@@ -53,6 +63,17 @@ class Pattern:
             raise ContentError(f"{text!r}: {_ANY} stands for any text, and is the only placeholder")
         if re.search("[<>]", _CHOICE.sub("", text)):
             raise ContentError(f"{text!r}: texts to choose from are written <a|b>")
+        self._check_time()
+
+    def _check_time(self) -> None:
+        """Refuse a pattern that would match names in more and more ways, and take forever to find that none does."""
+        if self.text.count(_ANY) > 1:
+            raise ContentError(f"{self.text!r}: {_ANY} stands for any text, and at most once")
+        choices = [part.split("|") if at % 2 else [part] for at, part in self._parts()]
+        if prod(map(len, choices)) > _SPELLINGS:
+            raise ContentError(f"{self.text!r}: the texts to choose from make more than {_SPELLINGS} names")
+        if self.fields and any(_AMBIGUOUS.search("".join(spelling)) for spelling in product(*choices)):
+            raise ContentError(f"{self.text!r}: a number is followed by a digit or another one, and has no end")
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"

@@ -36,7 +36,7 @@ def interleave(tensor: Tensor, heads: int, halves: int, *, back: bool = False) -
     [0, 2, 1, 3, 4, 6, 5, 7]
     """
     rows = tensor.shape[0] if tensor.shape else 0
-    if heads < 1 or rows % (heads * halves):
+    if not tensor.shape or heads < 1 or rows % (heads * halves):
         raise _shape_error(tensor, f"has no {heads} heads of {halves} equal parts in its first dimension")
     if tensor.payload is None or not tensor.payload.size:
         return tensor
@@ -124,10 +124,15 @@ def concatenate(tensors: Sequence[Tensor], axis: int, *, stacked: bool = False) 
     """
     if stacked:
         tensors = [each.replace(shape=(*each.shape[:axis], 1, *each.shape[axis:])) for each in tensors]
+    if not tensors:
+        raise ContentError("there are no tensors to join")
     first = tensors[0]
     axis = _check_axis(first, axis)
     for each in tensors[1:]:
-        if each.shape[:axis] + each.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]:
+        if (
+            len(each.shape) != len(first.shape)
+            or each.shape[:axis] + each.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]
+        ):
             raise _shape_error(each, f"cannot be joined with {first.name!r} {list(first.shape)} along dimension {axis}")
         if each.dtype != first.dtype:
             raise ContentError(

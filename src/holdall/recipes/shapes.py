@@ -8,7 +8,8 @@ from typing import Any
 from holdall.errors import ContentError
 from holdall.model.dtypes import DType
 from holdall.model.tensor import Tensor
-from holdall.recipes.grammar import Line, Recipe
+from holdall.recipes.expressions import Misuse
+from holdall.recipes.rows import Line, Recipe
 from holdall.recipes.values import Environment
 
 __all__ = ["StatedShapes"]
@@ -22,15 +23,21 @@ class StatedShapes:
         self._env = env
         self._known: dict[str, Any] = {}  # by the pattern of the name: the shape is the same for all numbers in it
 
-    def check(self, line: Line, tensors: Sequence[Tensor]) -> None:
-        """Raise ContentError if one of the ``tensors``, those that ``line`` has in the target, has another shape."""
-        spread = len(line.targets) == 1  # one name, with a number for each tensor
-        for tensor, pattern in zip(tensors, line.targets * len(tensors) if spread else line.targets, strict=True):
-            wanted = self._find(pattern.text)
-            if wanted is not None and isinstance(tensor.dtype, DType) and tensor.dtype.kind != "float":
+    def check_types(self, line: Line, tensors: Sequence[Tensor]) -> None:
+        """Raise ContentError if one of the ``tensors``, those that ``line`` reads, is no weight and should be one."""
+        if not any(pattern.text in self._texts for pattern in line.targets):
+            return
+        for tensor in tensors:
+            if isinstance(tensor.dtype, DType) and tensor.dtype.kind != "float":
                 raise ContentError(
                     f"tensor {tensor.name!r} is of {tensor.dtype}, and weights are floating-point numbers"
                 )
+
+    def check(self, line: Line, tensors: Sequence[Tensor]) -> None:
+        """Raise ContentError if one of the ``tensors``, those that ``line`` has in the target, has another shape."""
+        spread = len(line.targets) == 1  # one name, with a number for each tensor
+        for tensor, pattern in zip(tensors, line.targets * len(tensors) if spread else line.targets, strict=False):
+            wanted = self._find(pattern.text)
             found = list(tensor.shape)
             if wanted is None or (len(wanted) == len(found) and all(map(_fits, wanted, found))):
                 continue
@@ -45,9 +52,18 @@ class StatedShapes:
             return None
         if name not in self._known:
             self._known[name] = None  # what has no value is reported once
-            self._known[name] = self._env.evaluate(self._texts[name])
+            text = self._texts[name]
+            with self._env.name_place(text):
+                self._known[name] = _check_shape(name, self._env.evaluate(text))
         found: list[Any] | None = self._known[name]
         return found
+
+
+def _check_shape(name: str, shape: Any) -> Any:
+    """Return the ``shape`` that is stated of a tensor; raises Misuse if it is none."""
+    if not isinstance(shape, list) or not all(size is None or type(size) in (int, float) for size in shape):
+        raise Misuse(f"the shape of {name} is {shape!r}, not a list of numbers")
+    return shape
 
 
 def _fits(wanted: Any, found: int) -> bool:

@@ -13,10 +13,12 @@ from holdall.model import casts
 from holdall.model.dtypes import DTYPES, DType
 from holdall.model.tensor import Tensor
 from holdall.recipes import norms, pieces
+from holdall.recipes.expressions import Misuse
 
 __all__ = ["OPERATIONS", "How", "Lost", "Operation"]
 
 _NAMED = 5  # tensors of one sentence
+_LARGEST = float.fromhex("0x1.fffffep127")  # number of an f32
 
 Change = Callable[..., list[Tensor]]  # (tensors, how, *arguments) -> tensors
 
@@ -88,13 +90,13 @@ def _each(change: Callable[..., Tensor]) -> Change:
 
 def _size(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ContentError(f"{what} is {value!r}, not a whole number")
+        raise Misuse(f"{what} is {value!r}, not a whole number")
     return value
 
 
 def _sizes(values: Any, what: str) -> list[int]:
     if not isinstance(values, list):
-        raise ContentError(f"{what} are {values!r}, not a list of numbers")
+        raise Misuse(f"{what} are {values!r}, not a list of numbers")
     return [_size(value, what) for value in values]
 
 
@@ -124,8 +126,8 @@ def _reshape_back(tensor: Tensor, how: How, before: Any, after: Any) -> Tensor:
 
 
 def _cast(tensor: Tensor, how: How, dtype: Any) -> Tensor:
-    if dtype not in DTYPES:
-        raise ContentError(f"there is no dtype {dtype!r} to cast to")
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise Misuse(f"there is no dtype {dtype!r} to cast to")
     made = casts.cast(tensor, DTYPES[dtype])
     how.lost.cast.append((tensor, made))
     return made
@@ -155,6 +157,12 @@ def _is_exact(tensor: Tensor, target: DType) -> bool:
     return True
 
 
+def _take_one(tensors: Sequence[Tensor]) -> Tensor:
+    if len(tensors) != 1:
+        raise Misuse(f"one tensor is taken apart, and there are {len(tensors)}")
+    return tensors[0]
+
+
 def _concatenate(tensors: Sequence[Tensor], how: How, axis: Any, sizes: Any = None) -> list[Tensor]:
     joined = pieces.concatenate(tensors, _size(axis, "the axis"))
     found = [tensor.shape[axis] for tensor in tensors]
@@ -175,7 +183,7 @@ def _split(tensors: Sequence[Tensor], how: How, axis: Any, sizes: Any) -> list[T
 def _split_equal(tensors: Sequence[Tensor], how: How, axis: Any, sizes: Any = None) -> list[Tensor]:
     if sizes is not None:
         return _split(tensors, how, axis, sizes)
-    (tensor,), count = tensors, how.parts
+    tensor, count = _take_one(tensors), how.parts
     length = tensor.shape[_size(axis, "the axis")] if axis < len(tensor.shape) else 0
     if not count or length % count:
         raise ContentError(f"tensor {tensor.name!r} {list(tensor.shape)} cannot be split into {count} equal parts")
@@ -201,7 +209,7 @@ def _stack(tensors: Sequence[Tensor], how: How) -> list[Tensor]:
 
 
 def _unstack(tensors: Sequence[Tensor], how: How) -> list[Tensor]:
-    (tensor,) = tensors
+    tensor = _take_one(tensors)
     if not tensor.shape:
         raise ContentError(f"tensor {tensor.name!r} has no dimensions, and cannot be taken apart")
     parts = pieces.split(tensor, 0, [1] * tensor.shape[0])
@@ -209,7 +217,9 @@ def _unstack(tensors: Sequence[Tensor], how: How) -> list[Tensor]:
 
 
 def _add(tensor: Tensor, how: How, constant: Any) -> Tensor:
-    rounded = pieces.count_rounded(tensor, _number(constant, "the constant"))
+    if abs(_number(constant, "the constant")) > _LARGEST:
+        raise Misuse(f"the constant is {constant!r}, which f32 does not hold")
+    rounded = pieces.count_rounded(tensor, constant)
     if rounded:
         how.lost.rounded[tensor.name] = rounded
     return pieces.add(tensor, constant)
@@ -220,19 +230,30 @@ def _add_back(tensor: Tensor, how: How, constant: Any) -> Tensor:
 
 
 def _fold_norm(tensors: Sequence[Tensor], how: How, eps: Any) -> list[Tensor]:
+    if len(tensors) != 5:
+        raise Misuse(f"a norm and its convolution are five tensors, and there are {len(tensors)}")
     how.lost.folded += 1
-    return norms.fold(tensors, _number(eps, "the epsilon"))
+    return norms.fold(tensors, _epsilon(eps))
 
 
 def _unfold_norm(tensors: Sequence[Tensor], how: How, eps: Any) -> list[Tensor]:
+    if len(tensors) != 2:
+        raise Misuse(f"a norm is made of a weight and a bias, and there are {len(tensors)} tensors")
     weight, bias = tensors
-    return norms.unfold(weight, bias, _number(eps, "the epsilon"))
+    return norms.unfold(weight, bias, _epsilon(eps))
 
 
 def _number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ContentError(f"{what} is {value!r}, not a number")
+        raise Misuse(f"{what} is {value!r}, not a number")
     return float(value)
+
+
+def _epsilon(value: Any) -> float:
+    number = _number(value, "the epsilon")
+    if not 0 <= number < 1:
+        raise Misuse(f"the epsilon is {value!r}, not a number from 0 to below 1")
+    return number
 
 
 def _keep(tensors: Sequence[Tensor], how: How) -> list[Tensor]:

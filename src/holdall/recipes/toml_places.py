@@ -14,6 +14,7 @@ Path = tuple[str | int, ...]
 
 _DELIMITERS = ",]}#\n"
 _QUOTES = "\"'"
+_DOTS = 256  # of one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,15 @@ class Document:
     values: dict[str, Any]
     places: dict[Path, int]
 
-    def error(self, path: Path, message: str) -> ContentError:
-        """Build the error for the value at ``path``; for one that is not there, of the nearest one around it."""
+    def place(self, path: Path) -> str:
+        """Name the place of the value at ``path``; for one that is not there, of the nearest one around it."""
         while path and path not in self.places:
             path = path[:-1]
-        return ContentError(f"{self.name}, {_name_place(self.text, self.places.get(path, 0))}: {message}")
+        return f"{self.name}, {_name_place(self.text, self.places.get(path, 0))}"
+
+    def error(self, path: Path, message: str) -> ContentError:
+        """Build the error for the value at ``path``."""
+        return ContentError(f"{self.place(path)}: {message}")
 
 
 def _name_place(text: str, at: int) -> str:
@@ -44,8 +49,12 @@ def _name_place(text: str, at: int) -> str:
 def read_toml(name: str, text: str) -> Document:
     """Parse ``text``, the content of the file called ``name``; raises ContentError with line and column."""
     text = text.replace("\r\n", "\n")
+    for number, line in enumerate(text.split("\n"), 1):  # the time for a dotted key grows with the square of its length
+        if line.count(".") > _DOTS:
+            raise ContentError(f"{name}, line {number}, column 1: a line has at most {_DOTS} dots")
     try:
         values = tomllib.loads(text)
+        places = _Walk(text).places
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).rpartition(" (at ")
         place = where.removesuffix(")") if what else ""
@@ -53,7 +62,7 @@ def read_toml(name: str, text: str) -> Document:
         raise ContentError(f"{name}, {place}: {(what or str(error)).rstrip('.').lower()}") from None
     except RecursionError:
         raise ContentError(f"{name}: its values are nested too deeply") from None
-    return Document(name, text, values, _Walk(text).places)
+    return Document(name, text, values, places)
 
 
 class _Walk:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from math import isfinite
 from typing import Any
 
 from holdall.base.moments import state_time
+from holdall.base.text import shorten
 from holdall.errors import ContentError
 from holdall.format.hf_assets import parse_asset
 from holdall.model.casts import transpose
@@ -17,14 +19,14 @@ from holdall.model.equal_tensors import same_bytes
 from holdall.model.metadata import Entry, same_value
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
-from holdall.recipes.expressions import evaluate, find_key
-from holdall.recipes.grammar import Recipe, Value
+from holdall.recipes.expressions import Misuse, evaluate, find_key, require_text
 from holdall.recipes.patterns import Pattern
+from holdall.recipes.rows import Recipe, Value
 
 __all__ = ["Environment", "is_same", "map_values", "map_values_back", "set_key"]
 
 _TEXT = "text:"  # begins a kind that is stored as text, such as a number in decimal
-_MOST = 1 << 16  # items that are repeated: more layers than any model has
+_MOST = 1 << 12  # items that are repeated: more layers than any model has
 _DIGITS = 20  # of a number in decimal: more than 64 bits need is none
 _WHOLE = ("u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64")
 
@@ -42,9 +44,23 @@ class Environment:
     let: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    places: Mapping[str, str] = field(default_factory=dict)  # of expressions, in the file of the recipe
 
     def evaluate(self, text: str) -> Any:
         """Return the value of an expression; raises ContentError if it has none."""
+        with self.name_place(text):
+            return evaluate(text, {**self.values, **self.facts, **self.let}, self._functions())
+
+    @contextmanager
+    def name_place(self, text: str) -> Iterator[None]:
+        """Say of a Misuse where the expression or the operation ``text`` stands."""
+        try:
+            yield
+        except Misuse as error:
+            place = self.places.get(text)
+            raise ContentError(f"{place}: {error}" if place else str(error)) from None
+
+    def _functions(self) -> dict[str, Callable[..., Any]]:
         functions: dict[str, Callable[..., Any]] = {
             "has": self._has,
             "shape": self._shape,
@@ -55,28 +71,28 @@ class Environment:
             "cycle": _cycle,
             "len": len,
         }
-        return evaluate(text, {**self.values, **self.facts, **self.let}, functions)
+        return functions
 
-    def _has(self, name: str) -> bool:
-        return name in self.model
+    def _has(self, name: Any) -> bool:
+        return require_text(name, "the name of a tensor") in self.model
 
-    def _shape(self, name: str) -> list[int]:
-        if name not in self.model:
+    def _shape(self, name: Any) -> list[int]:
+        if not self._has(name):
             raise ContentError(f"there is no tensor {name!r} to ask for its shape")
         return list(self.model[name].shape)
 
-    def _file(self, name: str, key: str) -> Any:
-        document = parse_asset(self.model.assets, name)
-        return find_key(document, key) if isinstance(document, Mapping) else None
+    def _file(self, name: Any, key: Any) -> Any:
+        document = parse_asset(self.model.assets, require_text(name, "the name of a file"))
+        return find_key(document, require_text(key, "the key")) if isinstance(document, Mapping) else None
 
-    def _count(self, pattern: str) -> int:
+    def _count(self, pattern: Any) -> int:
         """Count the tensors whose names have the ``pattern``."""
-        wanted = Pattern(pattern)
+        wanted = Pattern(require_text(pattern, "the pattern"))
         return sum(wanted.match(name) is not None for name in self.model)
 
-    def _is_copy(self, name: str, other: str) -> bool:
+    def _is_copy(self, name: Any, other: Any) -> bool:
         """Whether a tensor has the values of another, or those of another turned. It reads both."""
-        if name not in self.model or other not in self.model:
+        if not all([self._has(name), self._has(other)]):
             return False
         first, second = self.model[name], self.model[other]
         forms = [second, transpose(second)] if isinstance(second.dtype, DType) else [second]
@@ -107,8 +123,8 @@ class Environment:
 
 def _cycle(items: Any, count: Any) -> list[Any]:
     """Repeat the ``items`` of a list until there are ``count``."""
-    if not isinstance(items, list) or isinstance(count, bool) or not isinstance(count, int) or count > _MOST:
-        raise ContentError(f"cycle takes a list and a number, not {items!r} and {count!r}")
+    if not isinstance(items, list) or isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST:
+        raise Misuse(f"cycle takes a list and a number up to {_MOST}, not {items!r} and {count!r}")
     return list(islice(cycle(items), count))
 
 
@@ -160,28 +176,26 @@ def map_values_back(recipe: Recipe, given: Environment) -> dict[str, Any]:
             continue
         try:
             found = _map_value_back(value, given)
+            if found is not None or value.null:
+                set_key(config, value.sources[0], found)
+                continue
         except ContentError as error:
             given.report(f"{value.sources[0]}: {error}")
             continue
-        if found is not None:
-            set_key(config, value.sources[0], found)
-        elif value.target and not value.optional and not value.when and not value.back:
+        if value.target and not value.optional and not value.when and not value.back:
             given.report(f"the metadata lacks {value.target}")
     return config
 
 
 def _map_value_back(value: Value, given: Environment) -> Any:
+    found = _read_target(value, given)
     if value.back:
         found = given.evaluate(value.back)
-    elif value.target:
-        found = find_key(given.values, value.target)
-    else:
-        return value.default
+        if not value.target:
+            found = None if found is None else _fit(found, value.kind)
     if found is None:
-        return value.default
-    found = found.tolist() if hasattr(found, "tolist") else found
-    if value.kind.startswith(_TEXT) and not value.back:
-        found = _parse_number(found)
+        return None if value.null else value.default
+    _check_storable(found)
     if value.map:
         back = {_word(new): old for old, new in reversed([*value.map.items()])}
         if _word(found) not in back and not value.optional:
@@ -189,6 +203,33 @@ def _map_value_back(value: Value, given: Environment) -> Any:
         word = back.get(_word(found), "")
         return {"true": True, "false": False, "": None}.get(word, word)
     return _shorten_f32(found) if value.kind.removeprefix("array:") == "f32" else found
+
+
+def _read_target(value: Value, given: Environment) -> Any:
+    """Return what the target states of a value, of the kind that the recipe stores; None if it states nothing."""
+    stated = find_key(given.values, value.target) if value.target else None
+    if stated is None:
+        return None
+    stated = stated.tolist() if hasattr(stated, "tolist") else stated
+    try:
+        return _fit(_parse_number(stated) if value.kind.startswith(_TEXT) else stated, value.kind.removeprefix(_TEXT))
+    except ContentError as error:
+        raise ContentError(f"{value.target} is of another kind: {error}") from None
+
+
+def _check_storable(value: Any) -> None:
+    """Raise ContentError for a value that JSON does not hold."""
+    if isinstance(value, list):
+        for item in value:
+            _check_storable(item)
+    elif isinstance(value, str):
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ContentError(f"{value!r} is no text in Unicode")
+    elif isinstance(value, float):
+        if not isfinite(value):
+            raise ContentError(f"{value!r} is no number")
+    elif not (value is None or isinstance(value, (bool, int, Mapping))):
+        raise ContentError(f"{value!r} is neither a text nor a number")
 
 
 def find_contradictions(recipe: Recipe, env: Environment, given: Mapping[str, Any]) -> None:
@@ -206,7 +247,7 @@ def find_contradictions(recipe: Recipe, env: Environment, given: Mapping[str, An
         if value.kind == "f32":
             stated, expected = _shorten_f32(stated), expected if expected is None else _shorten_f32(expected)
         if expected is not None and not same_value(stated, expected):
-            env.report(f"{value.target} is {stated!r}, and {value.constant} would make {expected!r} of it")
+            env.report(f"{value.target} is {_show(stated)}, and {value.constant} would make {expected!r} of it")
 
 
 def is_same(first: Tensor, second: Tensor) -> bool:
@@ -229,13 +270,18 @@ def set_key(values: dict[str, Any], key: str, value: Any) -> None:
     for parent in parents:
         inner = values.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise ContentError(f"{key}: {parent} is a value, and no table")
+            raise ContentError(f"{parent} is a value, and no table for {key}")
         values = inner
     values[last] = value
 
 
 def _first(wanted: Any) -> Any:
     return wanted[0] if isinstance(wanted, list) and wanted else wanted
+
+
+def _show(value: Any) -> str:
+    """Spell a value that a file states, cut where it is long."""
+    return shorten(repr(value), 80)
 
 
 def _word(value: Any) -> str:
@@ -248,24 +294,27 @@ def _fit(value: Any, kind: str) -> Any:
         return str(_fit(value, kind.removeprefix(_TEXT)))
     if kind.startswith("array:"):
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise ContentError(f"{value!r} is no list")
+            raise ContentError(f"{_show(value)} is no list")
         return [_fit(item, kind.removeprefix("array:")) for item in value]
     if kind in _WHOLE:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ContentError(f"{value!r} is no whole number")
+            raise ContentError(f"{_show(value)} is no whole number")
+        low, high = (0, 1 << int(kind[1:])) if kind[0] == "u" else (-(1 << int(kind[1:]) - 1), 1 << int(kind[1:]) - 1)
+        if not low <= value < high:
+            raise ContentError(f"{_show(value)} is no number that {kind} holds")
     elif kind in ("f32", "f64"):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ContentError(f"{value!r} is no number")
+            raise ContentError(f"{_show(value)} is no number")
         number = _round_f32(float(value)) if kind == "f32" else float(value)
         if not isfinite(number):
             raise ContentError(f"{value!r} is no number that {kind} holds")
         return number
     elif kind == "bool" and not isinstance(value, bool):
-        raise ContentError(f"{value!r} is neither true nor false")
+        raise ContentError(f"{_show(value)} is neither true nor false")
     elif kind == "string" and not isinstance(value, str):
-        raise ContentError(f"{value!r} is no text")
+        raise ContentError(f"{_show(value)} is no text")
     return value
 
 
