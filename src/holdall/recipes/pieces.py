@@ -129,10 +129,8 @@ def concatenate(tensors: Sequence[Tensor], axis: int, *, stacked: bool = False) 
     first = tensors[0]
     axis = _check_axis(first, axis)
     for each in tensors[1:]:
-        if (
-            len(each.shape) != len(first.shape)
-            or each.shape[:axis] + each.shape[axis + 1 :] != first.shape[:axis] + first.shape[axis + 1 :]
-        ):
+        others = [shape[:axis] + shape[axis + 1 :] for shape in (each.shape, first.shape)]
+        if len(each.shape) != len(first.shape) or others[0] != others[1]:
             raise _shape_error(each, f"cannot be joined with {first.name!r} {list(first.shape)} along dimension {axis}")
         if each.dtype != first.dtype:
             raise ContentError(
