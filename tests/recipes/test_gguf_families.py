@@ -12,7 +12,7 @@ import holdall
 from holdall import recipes
 from holdall.errors import ContentError
 from holdall.model.metadata import same_value
-from holdall.recipes.apply import name_key
+from holdall.recipes.keys import name_key
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -12,19 +12,27 @@ from holdall.base.text import list_text, plural
 from holdall.errors import ContentError, FormatError, UnsupportedError
 from holdall.format import registry
 from holdall.format.hf_assets import find_model_name, kind_of_asset
+from holdall.model.dtypes import DType
 from holdall.model.metadata import Entry, Metadata
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
 from holdall.model.vocab import Vocab
 from holdall.recipes.applied import Applied, Row
-from holdall.recipes.expressions import describe_call, find_key
+from holdall.recipes.expressions import describe_call
+from holdall.recipes.keys import flatten_keys, is_used, list_keys, name_key, nest_keys, set_key, with_architecture
 from holdall.recipes.makers import MAKERS
 from holdall.recipes.naming import Group, group_names
 from holdall.recipes.rows import Line, Recipe, Side
 from holdall.recipes.shapes import StatedShapes
 from holdall.recipes.tensor_ops import OPERATIONS, How, Lost
-from holdall.recipes.tokenizers import VOCAB_FILE, tokenizer_from_gguf, tokenizer_from_vocab, tokenizer_to_gguf
-from holdall.recipes.values import Environment, find_contradictions, is_same, map_values, map_values_back, set_key
+from holdall.recipes.tokenizers import (
+    VOCAB_FILE,
+    list_stated_ids,
+    tokenizer_from_gguf,
+    tokenizer_from_vocab,
+    tokenizer_to_gguf,
+)
+from holdall.recipes.values import Environment, find_contradictions, is_same, map_values, map_values_back
 
 __all__ = ["apply_recipe", "make_environment", "prepare", "refuse_problems"]
 
@@ -32,6 +40,7 @@ _CONFIG = "config.json"
 _TOKENIZER = ("tokenizer", "vocabulary", "chat template")
 _SIZES = "sizevars."  # begins the targets of size variables
 _SHOWN = 50  # problems of one refusal
+_NAMED = 5  # tensors of one sentence
 
 
 def refuse_problems(recipe: Recipe, problems: Sequence[str], *, back: bool = False) -> None:
@@ -66,25 +75,6 @@ def make_environment(
 ) -> Environment:
     """Return what expressions see of ``model``, whose values are those of ``side``."""
     return Environment(values_of(side, model), model, facts or {}, places=places or {})
-
-
-def with_architecture(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``values`` with those of the architecture also as ``arch.``, so that families can share recipes.
-
-    >>> with_architecture({"general.architecture": "llama", "llama.block_count": 2})["arch"]
-    {'block_count': 2}
-    """
-    architecture = values.get("general.architecture")
-    if not isinstance(architecture, str):
-        return values
-    prefix = f"{architecture}."
-    inner = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
-    return {**values, "arch": inner} if inner else values
-
-
-def name_key(key: str, architecture: str) -> str:
-    """Return ``key`` with the name of the architecture in the place of ``arch.`` at its beginning."""
-    return f"{architecture}.{key[5:]}" if key.startswith("arch.") else key
 
 
 def apply_recipe(recipe: Recipe, model: Model, format: str, *, back: bool = False, name: str = "") -> Applied:
@@ -137,6 +127,19 @@ class _Way:
                 self._change_group(group, shapes)
             except ContentError as error:
                 self.env.report(str(error))
+        if self.wanted.types and not self.back:
+            self._check_types(self.wanted.types)
+
+    def _check_types(self, types: Sequence[str]) -> None:
+        """Report tensors of plain types that the programs of the target do not read."""
+        others = [each for each in self.tensors if isinstance(each.dtype, DType) and each.dtype.name not in types]
+        if others:
+            found = list_text(sorted({str(each.dtype) for each in others}))
+            names = list_text([each.name for each in others], most=_NAMED)
+            self.env.report(
+                f"{plural(len(others), 'tensor')} of {found}, and the programs that read {self.format} know "
+                f"{list_text(types)} (--cast f32 makes one of these): {names}"
+            )
 
     def _change_group(self, group: Group, shapes: StatedShapes) -> None:
         line = group.line
@@ -238,7 +241,7 @@ class _There(_Way):
                 self._make(line)
         self._change_tensors()
         native = self._make_native(facets)
-        entries = _nest(entries) if self.wanted.nested else entries
+        entries = nest_keys(entries) if self.wanted.nested else entries
         return self._finish(entries, self._list_assets(), self._list_unplaced(), native)
 
     def _name_architecture(self, entries: list[Entry]) -> list[Entry]:
@@ -258,9 +261,9 @@ class _There(_Way):
 
     def _map_tokenizer(self, entries: list[Entry]) -> list[Entry]:
         rows = next((entry.value for entry in entries if entry.key.endswith(".vocab_size")), None)
-        if not self._has_tokenizer():
-            return []
         try:
+            if not self._has_tokenizer():
+                return list_stated_ids(self.model.assets)
             made = tokenizer_to_gguf(self.model.assets, rows)
         except (ContentError, FormatError, UnsupportedError) as error:
             self.env.report(f"the tokenizer: {error}")
@@ -292,7 +295,7 @@ class _There(_Way):
     def _list_unplaced(self) -> list[tuple[str, str]]:
         used = {key for value in self.recipe.values for key in value.sources} | set(self.recipe.source.match)
         part = "metadata" if self.given.values == "metadata" else _CONFIG
-        return [(part, key) for key in _list_keys(self.env.values) if not _is_used(key, used)]
+        return [(part, key) for key in list_keys(self.env.values) if not is_used(key, used)]
 
 
 class _Back(_Way):
@@ -315,7 +318,9 @@ class _Back(_Way):
         if self.wanted.values == "config":
             assets[_CONFIG] = json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n"
         else:
-            entries = [Entry(key, value) for key, value in (config if self.wanted.nested else _flatten(config)).items()]
+            entries = [
+                Entry(key, value) for key, value in (config if self.wanted.nested else flatten_keys(config)).items()
+            ]
         if self.recipe.tokenizer == "gguf" and "tokenizer.ggml.model" in given.values:
             assets |= self._map_tokenizer(lambda: tokenizer_from_gguf(self.model.metadata))
         if self.recipe.tokenizer == "vocab" and self.model.vocab is not None:
@@ -352,9 +357,9 @@ class _Back(_Way):
     def _list_unplaced(self, values: Mapping[str, Any]) -> list[tuple[str, str]]:
         used = {value.target for value in self.recipe.values} | set(self.recipe.target.match)
         named = {name_key(key, str(values.get("general.architecture"))) for key in used}
-        stated = [*_list_keys(self.model.metadata), *(f"{_SIZES}{name}" for name in self.model.sizevars)]
+        stated = [*list_keys(self.model.metadata), *(f"{_SIZES}{name}" for name in self.model.sizevars)]
         mapped = "tokenizer." if self.recipe.tokenizer == "gguf" else None
-        left = [key for key in stated if not _is_used(key, named)]
+        left = [key for key in stated if not is_used(key, named)]
         return [("metadata", key) for key in left if mapped is None or not key.startswith(mapped)]
 
 
@@ -377,27 +382,3 @@ def _find_main_dtype(model: Model) -> str:
     for form, size in zip((forms[row] for row in range(len(forms))), forms.sizes().tolist(), strict=True):
         sizes[str(form.dtype)] += size
     return sizes.most_common(1)[0][0] if sizes else ""
-
-
-def _list_keys(values: Mapping[str, Any]) -> list[str]:
-    """List the keys, of tables those inside, as dotted keys."""
-    keys = []
-    for key, value in values.items():
-        inner = [f"{key}.{each}" for each in _list_keys(value)] if isinstance(value, Mapping) and value else [key]
-        keys += inner
-    return keys
-
-
-def _is_used(key: str, used: set[str]) -> bool:
-    return key in used or any(key.startswith(f"{each}.") for each in used)
-
-
-def _nest(entries: list[Entry]) -> list[Entry]:
-    nested: dict[str, Any] = {}
-    for entry in entries:
-        set_key(nested, entry.key, entry.value)
-    return [Entry(key, value) for key, value in nested.items()]
-
-
-def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: find_key(values, key) for key in _list_keys(values)}

@@ -94,6 +94,11 @@ def _size(value: Any, what: str) -> int:
     return value
 
 
+def _measure(tensor: Tensor, axis: Any) -> int:
+    """Return the length of ``axis``; 0 if the tensor has no such axis."""
+    return tensor.shape[axis] if _size(axis, "the axis") < len(tensor.shape) else 0
+
+
 def _sizes(values: Any, what: str) -> list[int]:
     if not isinstance(values, list):
         raise Misuse(f"{what} are {values!r}, not a list of numbers")
@@ -184,15 +189,14 @@ def _split_equal(tensors: Sequence[Tensor], how: How, axis: Any, sizes: Any = No
     if sizes is not None:
         return _split(tensors, how, axis, sizes)
     tensor, count = _take_one(tensors), how.parts
-    length = tensor.shape[_size(axis, "the axis")] if axis < len(tensor.shape) else 0
+    length = _measure(tensor, axis)
     if not count or length % count:
         raise ContentError(f"tensor {tensor.name!r} {list(tensor.shape)} cannot be split into {count} equal parts")
     return pieces.split(tensor, axis, [length // count] * count)
 
 
 def _roll(tensor: Tensor, how: How, axis: Any, places: Any) -> Tensor:
-    axis, places = _size(axis, "the axis"), _size(places, "the places")
-    length = tensor.shape[axis] if axis < len(tensor.shape) else 0
+    length, places = _measure(tensor, axis), _size(places, "the places")
     if places > length:
         raise ContentError(f"tensor {tensor.name!r} {list(tensor.shape)} has no {places} places in dimension {axis}")
     first, last = pieces.split(tensor, axis, [length - places, places])
@@ -200,8 +204,7 @@ def _roll(tensor: Tensor, how: How, axis: Any, places: Any) -> Tensor:
 
 
 def _roll_back(tensor: Tensor, how: How, axis: Any, places: Any) -> Tensor:
-    length = tensor.shape[_size(axis, "the axis")] if axis < len(tensor.shape) else 0
-    return _roll(tensor, how, axis, max(length - _size(places, "the places"), 0))
+    return _roll(tensor, how, axis, max(_measure(tensor, axis) - _size(places, "the places"), 0))
 
 
 def _stack(tensors: Sequence[Tensor], how: How) -> list[Tensor]:

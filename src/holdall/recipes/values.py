@@ -20,10 +20,11 @@ from holdall.model.metadata import Entry, same_value
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
 from holdall.recipes.expressions import Misuse, evaluate, find_key, require_text
+from holdall.recipes.keys import set_key
 from holdall.recipes.patterns import Pattern
 from holdall.recipes.rows import Recipe, Value
 
-__all__ = ["Environment", "is_same", "map_values", "map_values_back", "set_key"]
+__all__ = ["Environment", "is_same", "map_values", "map_values_back"]
 
 _TEXT = "text:"  # begins a kind that is stored as text, such as a number in decimal
 _MOST = 1 << 12  # items that are repeated: more layers than any model has
@@ -69,6 +70,7 @@ class Environment:
             "file": self._file,
             "created_at": state_time,
             "cycle": _cycle,
+            "join_ids": _join_ids,
             "len": len,
         }
         return functions
@@ -126,6 +128,16 @@ def _cycle(items: Any, count: Any) -> list[Any]:
     if not isinstance(items, list) or isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST:
         raise Misuse(f"cycle takes a list and a number up to {_MOST}, not {items!r} and {count!r}")
     return list(islice(cycle(items), count))
+
+
+def _join_ids(*ids: Any) -> int | list[int] | None:
+    """Return those of the ``ids`` that are stated, each once: one alone, or a list of several.
+
+    >>> _join_ids(2, None, 2), _join_ids(2, 7), _join_ids(None)
+    (2, [2, 7], None)
+    """
+    found = [_fit(id, "u32") for id in dict.fromkeys(ids) if id is not None]
+    return (found[0] if len(found) == 1 else found) if found else None
 
 
 def map_values(recipe: Recipe, env: Environment) -> list[Entry]:
@@ -256,23 +268,6 @@ def is_same(first: Tensor, second: Tensor) -> bool:
         return False
     one, other = first.payload, second.payload
     return one is not None and other is not None and same_bytes(one, other)
-
-
-def set_key(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value of a dotted key, as a path into documents.
-
-    >>> config = {}
-    >>> set_key(config, "rope_scaling.factor", 8.0)
-    >>> config
-    {'rope_scaling': {'factor': 8.0}}
-    """
-    *parents, last = key.split(".")
-    for parent in parents:
-        inner = values.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise ContentError(f"{parent} is a value, and no table for {key}")
-        values = inner
-    values[last] = value
 
 
 def _first(wanted: Any) -> Any:

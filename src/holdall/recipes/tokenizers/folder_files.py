@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdall.base.repeats import find_repeat
@@ -13,7 +13,7 @@ from holdall.format.hf_assets import parse_asset, special_tokens_of
 from holdall.model.vocab import SPECIAL_TOKENS, Vocab
 from holdall.recipes.tokenizers.templates import make_added, make_template
 
-__all__ = ["AddedToken", "FolderTokenizer", "order_by_id", "read_folder"]
+__all__ = ["AddedToken", "FolderTokenizer", "order_by_id", "read_configs", "read_folder"]
 
 _CONFIG = "tokenizer_config.json"
 
@@ -68,15 +68,20 @@ def read_folder(assets: Mapping[str, bytes]) -> FolderTokenizer:
         raise ContentError("the folder has no tokenizer.json, from which a tokenizer for GGUF is made")
     special = special_tokens_of(assets)
     document = _join_added(document, _object(assets, "added_tokens.json"), special.values())
-    return FolderTokenizer(
+    return replace(
+        read_configs(assets),
         document=document,
         added=tuple(_read_added(row, number) for number, row in enumerate(document["added_tokens"])),
         config=config,
-        model_config=_object(assets, "config.json"),
-        generation_config=_object(assets, "generation_config.json"),
         special=special,
         templates=_chat_templates(assets, config),
     )
+
+
+def read_configs(assets: Mapping[str, bytes]) -> FolderTokenizer:
+    """Read config.json and generation_config.json, which state ids of special tokens also without a tokenizer."""
+    configs = {name: _object(assets, f"{name}.json") for name in ("config", "generation_config")}
+    return FolderTokenizer({}, model_config=configs["config"], generation_config=configs["generation_config"])
 
 
 def _word_piece_document(vocab: bytes, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from holdall.format.gguf import SPECIAL_WORDS
 from holdall.recipes.tokenizers.components import split_steps
 from holdall.recipes.tokenizers.folder_files import FolderTokenizer
 
-__all__ = ["find_special_ids", "read_frame"]
+__all__ = ["find_special_ids", "find_stated_ids", "find_stop_ids", "read_frame"]
 
 
 def find_special_ids(folder: FolderTokenizer, tokens: Sequence[str]) -> dict[str, int]:
@@ -30,12 +30,29 @@ def find_special_ids(folder: FolderTokenizer, tokens: Sequence[str]) -> dict[str
             continue
         if f"{name}_token" in folder.config and name != "eos":
             continue
+        found |= find_stated_ids(folder, len(tokens), name)
+    return found
+
+
+def find_stated_ids(folder: FolderTokenizer, count: int, *names: str) -> dict[str, int]:
+    """Find the first id below ``count`` that config.json or generation_config.json states for each of the ``names``."""
+    found: dict[str, int] = {}
+    for name in names:
         for config in (folder.model_config, folder.generation_config):
-            stated = config.get(f"{name}_token_id")
-            id = stated[0] if isinstance(stated, list) and stated else stated
-            if type(id) is int and 0 <= id < len(tokens):
+            for id in _read_ids(config, name, count)[:1]:
                 found.setdefault(name, id)
     return found
+
+
+def find_stop_ids(folder: FolderTokenizer, count: int) -> list[int]:
+    """Find the ids below ``count`` that end a text: those of generation_config.json, else those of config.json."""
+    return _read_ids(folder.generation_config, "eos", count) or _read_ids(folder.model_config, "eos", count)
+
+
+def _read_ids(config: Mapping[str, Any], name: str, count: int) -> list[int]:
+    stated = config.get(f"{name}_token_id")
+    ids = stated if isinstance(stated, list) else [stated]
+    return list(dict.fromkeys(id for id in ids if type(id) is int and 0 <= id < count))
 
 
 def read_frame(folder: FolderTokenizer, tokens: Sequence[str], ids: Mapping[str, int]) -> tuple[list[int], list[int]]:

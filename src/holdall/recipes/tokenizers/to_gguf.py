@@ -15,14 +15,17 @@ from holdall.model.metadata import Entry
 from holdall.recipes.tokenizers.byte_level import make_byte_level
 from holdall.recipes.tokenizers.components import split_steps
 from holdall.recipes.tokenizers.documents import documents_agree, make_document
-from holdall.recipes.tokenizers.folder_files import FolderTokenizer, read_folder
-from holdall.recipes.tokenizers.frame import find_special_ids, read_frame
+from holdall.recipes.tokenizers.folder_files import FolderTokenizer, read_configs, read_folder
+from holdall.recipes.tokenizers.frame import find_special_ids, find_stated_ids, find_stop_ids, read_frame
 from holdall.recipes.tokenizers.pieces import NORMAL, UNUSED, Pieces, pad_token
 from holdall.recipes.tokenizers.sentence_pieces import make_sentence_bpe, make_unigram
 from holdall.recipes.tokenizers.stored import HF_JSON, KEY, read_stored
 from holdall.recipes.tokenizers.word_pieces import make_word_pieces
 
-__all__ = ["GgufTokenizer", "tokenizer_to_gguf"]
+__all__ = ["GgufTokenizer", "list_stated_ids", "tokenizer_to_gguf"]
+
+STOP_WORDS = ("eot", "eom")  # end of turn, and of message
+_MOST_IDS = 1 << 32  # that GGUF has a type for
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,18 @@ def tokenizer_to_gguf(assets: Mapping[str, bytes], rows: int | None = None) -> G
     if not documents_agree(folder.document, remade):
         entries.append(Entry(HF_JSON, encode(folder.document).decode(), "string"))
     return GgufTokenizer((*entries, *_list_templates(folder)), tuple(pieces.notes))
+
+
+def list_stated_ids(assets: Mapping[str, bytes]) -> list[Entry]:
+    """List the ids of special tokens that the configurations of a folder without a tokenizer state.
+
+    >>> [(entry.key, entry.value) for entry in list_stated_ids({"config.json": b'{"eos_token_id": [2, 5]}'})]
+    [('tokenizer.ggml.eos_token_id', 2), ('tokenizer.ggml.eot_token_id', 5)]
+    """
+    folder = read_configs(assets)
+    ids = find_stated_ids(folder, _MOST_IDS, *SPECIAL_WORDS)
+    entries = [Entry(f"{KEY}{SPECIAL_WORDS[name]}_token_id", id, "u32") for name, id in ids.items()]
+    return entries + _list_stops(ids.get("eos"), find_stop_ids(folder, _MOST_IDS), [])
 
 
 def _find_kind(folder: FolderTokenizer) -> Callable[[FolderTokenizer], Pieces]:
@@ -131,9 +146,21 @@ def _list_special(folder: FolderTokenizer, pieces: Pieces) -> list[Entry]:
         elif place:
             ids[name] = place[0]  # what llama.cpp puts there is what it calls by this name
     entries = [Entry(f"{KEY}{word}_token_id", ids[name], "u32") for name, word in SPECIAL_WORDS.items() if name in ids]
+    entries += _list_stops(ids.get("eos"), find_stop_ids(folder, len(pieces.tokens)), pieces.notes)
     entries.append(Entry(f"{KEY}add_bos_token", bool(before), "bool"))
     entries.append(Entry(f"{KEY}add_eos_token", bool(after), "bool"))
     return entries + [_make_flag(key, value) for key, value in pieces.flags.items()]
+
+
+def _list_stops(eos: int | None, stops: list[int], notes: list[str]) -> list[Entry]:
+    """List the tokens that end a text besides ``eos``: llama.cpp stops at those of a turn and of a message too."""
+    others = [id for id in stops if id != eos]
+    if eos is not None and len(others) == len(stops) > 0:
+        notes.append(f"the tokenizer ends a text with the id {eos}, and config.json with others: all of them end one")
+    if len(others) > len(STOP_WORDS):
+        left = ", ".join(map(str, others[len(STOP_WORDS) :]))
+        notes.append(f"GGUF has places for three tokens that end a text, and these ids are left out: {left}")
+    return [Entry(f"{KEY}{word}_token_id", id, "u32") for word, id in zip(STOP_WORDS, others, strict=False)]
 
 
 def _make_flag(key: str, value: Any) -> Entry:
