@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from holdall.base.text import file_text, list_text
 from holdall.errors import ContentError, FormatError, HoldallError, UnsupportedError
 from holdall.format.hf_assets import kind_of_asset, parse_asset
+from holdall.model.casts import dequantize
+from holdall.model.dtypes import DType
 from holdall.model.metadata import Assets
 from holdall.operations.convert.carried_source import open_current
 from holdall.operations.open_save import open_model
@@ -96,7 +98,12 @@ def _map_names(model: Model) -> Model | None:
     if _CONFIG in model.assets:
         return model
     chosen = recipes.choose(model, "hf")
-    return None if chosen is None else recipes.apply_recipe(chosen[0], model, "hf", back=chosen[1]).model
+    if chosen is None:
+        return None
+    if any(not isinstance(tensor.dtype, DType) or tensor.scaling is not None for tensor in model.tensors):
+        # Recipes turn and join numbers, and not blocks of them.
+        model = model.replace(tensors=[dequantize(tensor, "f32") for tensor in model.tensors])
+    return recipes.apply_recipe(chosen[0], model, "hf", back=chosen[1]).model
 
 
 # -- the files beside the weights -------------------------------------------------------------------------------------

@@ -58,10 +58,12 @@ def list_keys(values: Mapping[str, Any]) -> list[str]:
 
 
 def is_used(key: str, used: set[str]) -> bool:
+    """Whether a key, or a table around it, is one of those ``used``."""
     return key in used or any(key.startswith(f"{each}.") for each in used)
 
 
 def nest_keys(entries: list[Entry]) -> list[Entry]:
+    """Return entries with dotted keys as documents."""
     nested: dict[str, Any] = {}
     for entry in entries:
         set_key(nested, entry.key, entry.value)
@@ -69,4 +71,5 @@ def nest_keys(entries: list[Entry]) -> list[Entry]:
 
 
 def flatten_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return documents as values with dotted keys."""
     return {key: find_key(values, key) for key in list_keys(values)}

@@ -44,6 +44,8 @@ def _make_llama3_factors(
     for name, value in zip(_LLAMA3, (base, dims, factor, low, high, old), strict=True):
         if not _is_number(value) or not value > 0:
             raise ContentError(f"rope scaling needs {name}, a number above 0, not {value!r}")
+    if factor < 1 or old != int(old):
+        raise ContentError(f"rope scaling is by 1 or more, of a whole number of positions, not by {factor} of {old}")
     if not low < high or dims > _MOST:
         raise ContentError(f"rope scaling from {low} to {high} with {dims} dimensions cannot be")
     exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
