@@ -15,6 +15,8 @@ import pytest
 
 import holdall
 from holdall.errors import ContentError, HashError, UnsupportedError
+from holdall.model.ggml import find_blocks
+from holdall.model.payload import InMemory
 from holdall.model.tensor import Tensor
 from tests.remote.servers import range_server
 
@@ -138,6 +140,27 @@ def test_every_container_gives_the_same_tokens(
         assert tokenizer.decode(tokenizer(sentence).input_ids) == sentence
     for key, value in truth.state_dict().items():
         assert torch.equal(model.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("stated_in", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("name", ["", "m.mcf", "m.gguf", "m.aero", "carried.aero"])
+def test_every_container_ends_a_text_at_each_of_several_ids(
+    name: str, stated_in: str, copy: Path, expected: list[int], tmp_path: Path
+) -> None:
+    third = expected[len(PROMPT) + 2]
+    if stated_in == "config.json":
+        (copy / "generation_config.json").unlink()
+        change_config(copy, eos_token_id=[1, third])
+    else:
+        stated = json.loads((copy / stated_in).read_text()) | {"eos_token_id": [1, third]}
+        (copy / stated_in).write_text(json.dumps(stated))
+    path = copy / name
+    if name:
+        path = put_beside(copy, tmp_path / name) if name in BESIDE else tmp_path / name
+        holdall.convert(copy, path, **CONTAINERS[name])
+    model, _ = holdall.transformers.load(path)
+    assert generate(model) == generate(transformers.AutoModelForCausalLM.from_pretrained(copy))
+    assert generate(model) == expected[: len(PROMPT) + 3]
 
 
 @pytest.mark.parametrize("name", ["m.mcf", "m.gguf", "llama/model.safetensors", "sharded/model.safetensors.index.json"])
@@ -292,6 +315,31 @@ def test_quantized_tensors_are_decoded(folder: Path, tmp_path: Path) -> None:
         assert "q8" in {str(tensor.dtype).rpartition(".")[2] for tensor in file.tensors}
         for name, value in model.state_dict().items():
             assert name == "lm_head.weight" or torch.equal(value, file[name].torch().to(value.dtype))
+
+
+def make_q8(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Random blocks of 32 numbers with one scale, as GGUF has them."""
+    blocks = np.zeros(int(np.prod(shape)) // 32, [("scale", "<f2"), ("codes", "i1", 32)])
+    blocks["scale"] = 0.01
+    blocks["codes"] = np.random.default_rng(5).integers(-127, 128, (len(blocks), 32))
+    return Tensor(name, find_blocks("ggml.q8_0"), shape, InMemory(blocks.tobytes()))
+
+
+def test_quantized_matrices_that_a_recipe_turns_are_decoded_first(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=300, n_inner=64)
+    save_model(transformers.GPT2LMHeadModel(config), tmp_path / "folder")
+    holdall.convert(tmp_path / "folder", tmp_path / "plain.gguf")
+    with holdall.open(tmp_path / "plain.gguf") as model:
+        turned = [name for name in model if name.endswith(("attn_qkv.weight", "ffn_up.weight", "attn_output.weight"))]
+        assert len(turned) == 6
+        tensors = [make_q8(each.name, each.shape) if each.name in turned else each for each in model.tensors]
+        holdall.save(tmp_path / "m.gguf", model.replace(tensors=tensors))
+    built, _ = holdall.transformers.load(tmp_path / "m.gguf")
+    with holdall.open(tmp_path / "m.gguf") as file:
+        wanted = file["blk.1.attn_qkv.weight"].torch().T
+        assert torch.equal(built.transformer.h[1].attn.c_attn.weight, wanted)
+        assert torch.equal(built.transformer.h[0].mlp.c_fc.weight, file["blk.0.ffn_up.weight"].torch().T)
 
 
 LOAD = """
