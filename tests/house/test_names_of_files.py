@@ -36,10 +36,10 @@ HIDING = {
     "holdall.base.text",
     "holdall.base.urls",
     "holdall.source.remote.stores",
-    "holdall.cli",  # messages that hold what the user typed
+    "holdall.base.url_secrets",
+    "holdall.cli.secrets",  # messages that hold what the user typed
     "holdall.model.model",  # names of tensors that the user typed, also where --debug shows the error itself
     "holdall.viewer.export",
-    "holdall.cli.ls",
     "holdall.cli.opened",  # values of documents
     "holdall.cli.convert",
     "holdall.cli.quantize",

@@ -61,6 +61,38 @@ def list_commands(good, missing, home, tmp_path):
         )  # fmt: skip
 
 
+def list_options(url, local, tmp_path, every):
+    """Options that take a text, with a URL as the text, or as the part of it before or behind a separator."""
+    out, oinf, note = str(tmp_path / "o.oinf"), str(tmp_path / "e.oinf"), str(tmp_path / "note")
+    patterns = ("--include", "--exclude", "--transpose", "--dequantize", "--rename", "--cast", "--meta")
+    texts = (url, f"{url}=f16", f"ABCD:{url}@{url}", f"{url}=q8", f"key={url}", f"s/{url}/x/", f"s/w/{url}/")
+    for text in texts if every else texts[:3]:
+        for option in patterns:
+            yield ["convert", local, out, option, text]
+            yield ["convert", local, out, f"{option}={text}", "--json"]
+            yield ["convert", local, out, option, text, "--dry-run"]
+        for option in ("--rule", "--include", "--exclude", "--sensitive", "--clip", "--min-size", "--clips"):
+            for more in ([], ["--json"], ["--dry-run"], ["--report", str(tmp_path / "q.json")]):
+                yield ["quantize", local, str(tmp_path / "q.mcf"), option, text, *more]
+        for option in ("--set", "--unset", "--rename", "--asset", "--requires-grad"):
+            yield ["edit", oinf, option, text, "--dry-run"]
+            yield ["edit", oinf, option, text, "--dry-run", "--json"]
+        for option in ("-o", "--option"):
+            yield ["convert", local, str(tmp_path / "o.aero"), option, f"chunk={text}"]
+            yield ["convert", local, str(tmp_path / "o.aero"), option, text]
+        yield from (
+            ["ls", local, text], ["ls", local, text, "--json"], ["ls", local, "--stats", text],
+            ["extract", local, text], ["extract", local, "--asset", text], ["extract", local, "w", "-o", text],
+            ["extract", local, "w", "--slice", text], ["extract", local, "w", "--cast", text],
+            ["extract", local, "--all", f"{note}/{text}"], ["info", f"{note}/{text}"],
+            ["explain", local, "--table", text], ["explain", local, "--at", text], ["assets", local, text],
+            ["diff", local, local, "--tolerance", text], ["diff", local, local, "--order", text],
+            ["embed", local, text, "--against", text], ["calibrate", local, "-i", text, "-o", text],
+            ["from-dataclass", text, out], ["from-dataclass", f"{note}.py:{text}", out],
+            ["verify", local, "--limit", text], ["verify", local, "--allow", text], ["completion", text],
+        )  # fmt: skip
+
+
 def test_every_command_is_here(tmp_path):
     called = {command[0] for command in list_commands("URL", "MISSING", "HOME", tmp_path)}
     assert set(COMMANDS) <= called
@@ -94,3 +126,58 @@ def test_no_name_that_a_command_makes_holds_a_secret(server, folder, planted, cl
     monkeypatch.chdir(tmp_path)
     cli("extract", planted("/" + folder[1]["oinf"].lstrip("/")), "big")
     assert not [name for name in os.listdir(tmp_path) for secret in SECRETS if secret in name]
+
+
+WRITTEN = {
+    "a URL": "http://user:{password}@127.0.0.1:1/a?token={token}&sig={shared}#{fragment}",
+    "one slash": "http:/user:{password}@127.0.0.1/a?sig={shared}",
+    "backslashes": "http:\\\\user:{password}@127.0.0.1\\a?sig={shared}",
+    "a quote in the password": "http://user:pa'{password}@127.0.0.1:1/a",
+    "a space in the password": "http://user:pa {password}@127.0.0.1:1/a",
+    "two quotes and a bracket": "http://user:pa'\"({password}@127.0.0.1:1/a",
+    "separators in the password": "http://user:a=b:{password},@127.0.0.1:1/a",
+    "a slash in the password": "http://user:a/{password}@127.0.0.1:1/a",
+    "a query of any name": "http://127.0.0.1:1/a?x={token}",
+    "a token for a user": "https://{token}@127.0.0.1:1/a",
+    "a bucket": "s3://{password}:{token}@bucket/key",
+    "a scheme of its own": "ftp2://user:{password}@127.0.0.1:1/a?x={token}",
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_no_option_shows_a_secret(kind, cli, tmp_path, monkeypatch):
+    import numpy as np
+
+    import holdall
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDALL_HTTP_DEADLINE", "0.01")  # nothing is to be read there
+    url = WRITTEN[kind].format(password=PASSWORD, token=TOKEN, shared=SHARED, fragment=FRAGMENT)
+    holdall.save(tmp_path / "local.oinf", {"w": np.ones((64, 64), np.float32)})
+    holdall.save(tmp_path / "e.oinf", {"w": np.ones((64, 64), np.float32)}, metadata={"mode": "fast"})
+    leaks, codes = {}, set()
+    for command in list_options(url, "local.oinf", tmp_path, kind in ("a URL", "a quote in the password")):
+        for debug in ([], ["--debug"]):
+            done = cli(*debug, *command)
+            codes.add(done.exit_code)
+            shown = done.output + str(done.exception) + repr(done.exception)
+            if any(secret in shown for secret in SECRETS):
+                leaks[" ".join([*debug, *command])] = shown
+            if done.exit_code not in (1, 3):
+                break  # --debug makes no difference
+    assert leaks == {}
+    assert codes >= {0, 1, 2}
+
+
+def test_what_is_written_into_a_file_keeps_its_url(cli, tmp_path):
+    import numpy as np
+
+    import holdall
+
+    url = f"http://user:{PASSWORD}@host/a?sig={SHARED}"
+    holdall.save(tmp_path / "a.oinf", {"w": np.ones(4, np.float32)})
+    done = cli("convert", tmp_path / "a.oinf", tmp_path / "b.safetensors", "--meta", f"origin={url}")
+    assert done.exit_code == 0 and PASSWORD not in done.output
+    assert cli("edit", tmp_path / "b.safetensors", "--set", f"other={url}").exit_code == 0
+    with holdall.open(tmp_path / "b.safetensors") as model:
+        assert model.metadata["origin"] == model.metadata["other"] == url

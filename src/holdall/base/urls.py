@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from holdall.errors import UnsupportedError
 
-__all__ = ["BUCKETS", "SCHEMES", "drop_signature", "find_origin", "hide_secrets", "hide_secrets_in", "is_url"]
-__all__ += ["parse_origins"]
+__all__ = ["BUCKETS", "SCHEMES", "drop_signature", "find_origin", "hide_exactly", "hide_secrets", "hide_secrets_in"]
+__all__ += ["is_url", "parse_origins"]
 
 SCHEMES = ("http", "https", "s3", "gs", "az", "abfs", "hf")
 BUCKETS = ("s3", "gs", "az", "abfs")  # paths are keys: nothing in them is quoted, and folders can be listed
@@ -66,10 +66,20 @@ def hide_secrets_in(text: str, arguments: Iterable[str] = ()) -> str:
     >>> hide_secrets_in("'https://me:my secret@host/a?sig=1' is not a size", ["https://me:my secret@host/a?sig=1"])
     "'https://host/a' is not a size"
     """
+    text = hide_exactly(text, arguments)
+    return _UP_TO_A_SPACE.sub(_hide_found, text) if "://" in text else text
+
+
+def hide_exactly(text: str, arguments: Iterable[str]) -> str:
+    """Return a message without the secrets of the URLs in ``arguments``, where they stand in it as they were given.
+
+    >>> hide_exactly("there is no 'https://me:my secret@host/a?sig=1'", ["x=https://me:my secret@host/a?sig=1"])
+    "there is no 'https://host/a'"
+    """
     urls = {url for given in arguments if "://" in given for url in _UP_TO_THE_NEXT.findall(given)}
     for url in sorted(urls, key=len, reverse=True):
         text = text.replace(url, hide_secrets(url)).replace(repr(url)[1:-1], repr(hide_secrets(url))[1:-1])
-    return _UP_TO_A_SPACE.sub(_hide_found, text) if "://" in text else text
+    return text
 
 
 def _hide_found(found: re.Match[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from holdall import __version__
+from holdall.cli.secrets import hide, hide_in_error, remember_secrets
 
 __all__ = ["main"]
 
@@ -70,7 +71,6 @@ UNREAD = 3  # the file may be intact, and holdall cannot read it or a part of it
 # Those that a shell reports of programs ended by SIGPIPE and by SIGINT.
 BROKEN_PIPE = 141
 INTERRUPTED = 130
-_GIVEN = "holdall.given"  # the arguments, in the meta data of a context
 
 
 class Failure(click.ClickException):
@@ -80,7 +80,7 @@ class Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the sentence."""
-        click.echo(f"holdall: {self.format_message()}", err=True)
+        click.echo(f"holdall: {hide(self.format_message())}", err=True)
 
 
 class Unread(Failure):
@@ -100,13 +100,12 @@ class LazyGroup(click.Group):
     def make_context(self, *args: Any, **settings: Any) -> click.Context:
         """Parse the options of the group, two of which print: --help and --version."""
         given = [str(each) for each in (args[1] if len(args) > 1 else settings["args"])]  # parsing empties the list
+        remember_secrets(given)
         try:
             with stdout_errors():
-                ctx = super().make_context(*args, **settings)
+                return super().make_context(*args, **settings)
         except click.UsageError as error:
-            raise _clean_usage_error(error, given) from None
-        ctx.meta[_GIVEN] = given
-        return ctx
+            raise _clean_usage_error(error, helps=not given) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the table."""
@@ -142,16 +141,17 @@ class LazyGroup(click.Group):
             _drop_stdout()
             ctx.exit(BROKEN_PIPE)
         except click.UsageError as error:
-            raise _clean_usage_error(error, ctx.meta[_GIVEN]) from None
+            raise _clean_usage_error(error) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
             from holdall.base.locks import was_interrupted
 
             if was_interrupted(error):
-                click.echo(f"holdall: {_add_notes('interrupted', error)}", err=True)
+                click.echo(f"holdall: {hide(_add_notes('interrupted', error))}", err=True)
                 ctx.exit(INTERRUPTED)
             if ctx.params.get("debug"):
+                hide_in_error(error)
                 raise
             kind = Unread if choose_exit_code(error) == UNREAD else Failure
             raise kind(_add_notes(sentence(error), error)) from None
@@ -172,15 +172,14 @@ class LazyGroup(click.Group):
         return found
 
 
-def _clean_usage_error(error: click.UsageError, arguments: list[str]) -> click.UsageError:
+def _clean_usage_error(error: click.UsageError, helps: bool = False) -> click.UsageError:
     """The same error without what the arguments have in them: control characters, and secrets of URLs."""
     from holdall.base.text import brief
-    from holdall.base.urls import hide_secrets_in
 
-    if not arguments:
-        return error  # the help
+    if helps:
+        return error
     text = error.format_message().replace("\n\t", " ")  # click lists choices on lines of their own
-    return click.UsageError(brief(hide_secrets_in(text, arguments)), error.ctx)
+    return click.UsageError(brief(hide(text)), error.ctx)
 
 
 def _add_notes(text: str, error: BaseException) -> str:
@@ -196,17 +195,16 @@ def choose_exit_code(error: BaseException) -> int:
 def sentence(error: BaseException, path: str | None = None) -> str:
     """Describe an error in one line that names the file: ``path``, unless the error names another."""
     from holdall.base.text import brief, file_text
-    from holdall.base.urls import hide_secrets_in
     from holdall.errors import HoldallError
 
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return brief(f"{file_text(error.filename)}: {error.strerror}")
+        return brief(hide(f"{file_text(error.filename)}: {error.strerror}"))
     if isinstance(error, MemoryError):
         return "not enough memory"
     if not isinstance(error, (HoldallError, OSError)):
-        return brief(hide_secrets_in(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)"))
-    text, file = brief(hide_secrets_in(str(error)) or type(error).__name__), getattr(error, "file", None) or path
-    return text if file is None or file_text(file) in text else f"{file_text(file)}: {text}"
+        return brief(hide(f"this should not happen: {type(error).__name__}: {error} (--debug shows where)"))
+    text, file = brief(hide(str(error)) or type(error).__name__), getattr(error, "file", None) or path
+    return text if file is None or file_text(file) in text else hide(f"{file_text(file)}: {text}")
 
 
 @contextmanager

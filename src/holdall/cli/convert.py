@@ -23,6 +23,7 @@ from holdall.cli.options import (
 )
 from holdall.cli.output import emit, emit_json, show_progress
 from holdall.cli.recipes import applied_to_json, read_recipe, show_rows
+from holdall.cli.secrets import hide, hide_all
 from holdall.cli.side_files import parse_side_json, read_side_file, read_side_text
 from holdall.cli.stdin_stdout import STREAM, print_aside, standard_streams
 from holdall.errors import ContentError
@@ -171,9 +172,9 @@ def format_report(report: ConversionReport, dry_run: bool) -> list[str]:
     speed = "" if dry_run or not report.seconds else f", {size_text(int(report.nbytes / report.seconds))}/s"
     where = f"{'the folder ' if report.folder else ''}{file_text(report.target)}"
     lines = [f"{verb} {where}: {report.target_format}, {plural(report.tensors, 'tensor')}, {size}{speed}"]
-    lines += [f"  {clean(text)}" for text in report.changes]
-    lines += [f"  lost: {clean(text)}" for text in report.dropped if text not in report.changes]
-    lines += [f"  {clean(text)}" for text in _format_losses(report)]
+    lines += [f"  {clean(hide(text))}" for text in report.changes]
+    lines += [f"  lost: {clean(hide(text))}" for text in report.dropped if text not in report.changes]
+    lines += [f"  {clean(hide(text))}" for text in _format_losses(report)]
     if report.skeleton_bytes:
         size = size_text(report.skeleton_bytes)
         lines.append(f"  carries the {report.carried} original ({size} without its tensors): holdall restore makes it")
@@ -214,9 +215,9 @@ def report_to_json(report: ConversionReport, dry_run: bool) -> dict[str, Any]:
         "replaces": report.replaces,
         "folder": report.folder,
         "lossless": report.lossless,
-        "losses": [{"part": x.part, "name": x.name, "reason": x.reason, "fate": x.fate} for x in report.losses],
-        "dropped": report.dropped,
-        "changes": report.changes,
+        "losses": [{"part": x.part, "name": x.name, "reason": hide(x.reason), "fate": x.fate} for x in report.losses],
+        "dropped": hide_all(report.dropped),
+        "changes": hide_all(report.changes),
         "recipe": None if report.recipe is None else applied_to_json(report.recipe),
         "skeleton_bytes": report.skeleton_bytes,
         "carried": report.carried,

@@ -11,6 +11,7 @@ from holdall.base.text import clean, file_text, size_text
 from holdall.cli.convert import name_values
 from holdall.cli.options import FILE, Trust, add_check_option, add_threads_option, add_trust_options, naming_file
 from holdall.cli.output import emit, emit_json, show_progress
+from holdall.cli.secrets import hide, hide_all
 from holdall.cli.side_files import read_side_file
 
 __all__ = ["edit"]
@@ -82,7 +83,7 @@ def edit(
             {
                 "path": report.path,
                 "format": report.format,
-                "changes": report.changes,
+                "changes": hide_all(report.changes),
                 "size": report.size,
                 "dry_run": dry_run,
             }
@@ -90,7 +91,12 @@ def edit(
         return
     size = "" if report.size is None else f", {size_text(report.size)}"
     what = ("would change" if dry_run else "changed") if report.changes else "nothing to change in"
-    emit([f"{what} {file_text(report.path)} ({report.format}{size})", *(f"  {clean(text)}" for text in report.changes)])
+    emit(
+        [
+            f"{what} {file_text(report.path)} ({report.format}{size})",
+            *(f"  {clean(hide(text))}" for text in report.changes),
+        ]
+    )
 
 
 def _parse_values(file: str, given: dict[str, str], unset: tuple[str, ...], trust: Trust) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from holdall.cli.options import (
     for_each_file,
 )
 from holdall.cli.output import echo, emit_bytes, emit_json, show_progress, warn
+from holdall.cli.secrets import hide
 from holdall.errors import HoldallError, MissingError
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _extract_asset(model: Model, name: str, output: str | None, check: bool, rea
     if reading.json:
         emit_json({"name": name, "path": path, "size": plan.size})
     else:
-        echo(f"{file_text(path)}: {clean(name)}, {size_text(plan.size or 0)}")
+        echo(f"{hide(file_text(path))}: {clean(name)}, {size_text(plan.size or 0)}")
 
 
 def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, check: bool, reading: Reading) -> None:
@@ -266,7 +267,7 @@ def _report(tensor: Tensor, path: str, plan: Plan, reading: Reading) -> None:
         facts = {"name": tensor.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
         emit_json({**facts, "path": path, "size": plan.size})
     else:
-        echo(f"{file_text(path)}: {clean(tensor.name)}, {size_text(plan.size or 0)}")
+        echo(f"{hide(file_text(path))}: {clean(tensor.name)}, {size_text(plan.size or 0)}")
 
 
 def _warn(text: str) -> None:

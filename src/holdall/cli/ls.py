@@ -21,7 +21,6 @@ from holdall.base.text import (
     size_text,
     value_text,
 )
-from holdall.base.urls import hide_secrets_in
 from holdall.cli.options import FILE, Reading, add_reading_options, add_threads_option, for_each_file
 from holdall.cli.output import emit, emit_json_lines, emit_table, hold_back, show_progress
 from holdall.errors import MissingError
@@ -75,8 +74,7 @@ def ls(
             rows = _match(model.tensors.names, globs)
             if globs and not rows:
                 plain = next((glob for glob in globs if not set("*?[") & set(glob)), "")
-                shown = hide_secrets_in(" ".join(map(repr, globs)))
-                raise MissingError(f"no tensor matches {shown}", plain, model.tensors.names)
+                raise MissingError(f"no tensor matches {' '.join(map(repr, globs))}", plain, model.tensors.names)
             rows = _sort(model.tensors, rows, sort)
             if tree:
                 emit(_draw_tree(model.tensors, rows))

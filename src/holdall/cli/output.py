@@ -14,6 +14,7 @@ import click
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.progress import Progress
 from holdall.cli import stdout_errors
+from holdall.cli.secrets import hide, hide_in_data
 
 __all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines", "hold_back"]
 __all__ += ["emit_pairs", "emit_table", "on_terminal", "show_progress", "warn", "width"]
@@ -27,13 +28,17 @@ _BATCH = buffer_size(4096)
 
 def echo(line: str = "") -> None:
     """Print one line on standard output."""
+    _print(hide_in_data(line))
+
+
+def _print(text: str) -> None:
     with stdout_errors():
-        click.echo(line)
+        click.echo(text)
 
 
 def warn(text: str) -> None:
     """Print one line on standard error, for what a command does not fail over."""
-    click.echo(f"holdall: {text}", err=True)
+    click.echo(f"holdall: {hide(text)}", err=True)
 
 
 def emit_bytes(pieces: Iterable[bytes | memoryview]) -> None:
@@ -63,9 +68,13 @@ def width() -> int:
 
 def emit(lines: Iterable[str]) -> None:
     """Print lines, many at a time."""
+    _print_batches(map(hide_in_data, lines))
+
+
+def _print_batches(lines: Iterable[str]) -> None:
     rest = iter(lines)
     while batch := list(islice(rest, _BATCH)):
-        echo("\n".join(batch))
+        _print("\n".join(batch))
 
 
 def emit_json(*values: Any) -> None:
@@ -77,7 +86,8 @@ def emit_json_lines(values: Iterable[Any]) -> None:
     """Print many JSON values, one a line."""
     from json import JSONEncoder
 
-    emit(map(JSONEncoder(separators=(",", ":"), allow_nan=False).encode, values))
+    encode = JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    _print_batches(map(encode, map(hide_in_data, values)))  # a line of JSON has more than texts in it
 
 
 def emit_heading(text: str) -> None:
@@ -230,7 +240,7 @@ def show_progress(label: str, *, of: str = "bytes") -> Iterator[Progress]:
     columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
     columns += [DownloadColumn(), TransferSpeedColumn()] if of == "bytes" else [MofNCompleteColumn(), TextColumn(of)]
     bar = rich.progress.Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-    task = bar.add_task(label, total=None)
+    task = bar.add_task(hide(label), total=None)
 
     def show(done: int, total: int | None) -> None:
         bar.start()  # has no effect on one that runs

@@ -27,6 +27,7 @@ from holdall.cli.options import (
     naming_file,
 )
 from holdall.cli.output import echo, emit, emit_json, emit_table, show_progress, warn
+from holdall.cli.secrets import hide, hide_all
 from holdall.errors import ContentError, UnsupportedError
 from holdall.quant.methods import METHODS
 from holdall.quant.record import DOMAINS
@@ -131,7 +132,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
         done, measured = run(dry_run=True), None
         plan = done.quantization
         assert plan is not None
-        for text in _list_unmatched(plan):
+        for text in hide_all(_list_unmatched(plan)):
             warn(clean(text))
         _check_plan(plan, settings)
         if not as_json:
@@ -143,7 +144,12 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
     if as_json:
         total = None if measured is None else measured.as_dict()["total"]
         emit_json(
-            {**report_to_json(done, dry_run), "methods": plan.methods, "idle": _list_unmatched(plan), "total": total}
+            {
+                **report_to_json(done, dry_run),
+                "methods": plan.methods,
+                "idle": hide_all(_list_unmatched(plan)),
+                "total": total,
+            }
         )
     else:
         emit(_report_lines(done, measured, report, dry_run))
@@ -231,7 +237,7 @@ def _show_plan(plan: QuantPlan, dry_run: bool) -> None:
     domain = "" if plan.request.domain == "weights" else f", {plan.request.domain}"
     echo(f"policy: {plan.request.method}, mode {plan.request.mode}{domain}")
     rows = [
-        [name, clean(reason), f"{count:,}", size_text(old), size_text(new)]
+        [name, clean(hide(reason)), f"{count:,}", size_text(old), size_text(new)]
         for (name, reason), (count, old, new) in sorted(groups.items(), key=lambda item: item[0][0] == "as is")
     ]
     emit_table(
@@ -245,7 +251,7 @@ def _show_plan(plan: QuantPlan, dry_run: bool) -> None:
     echo(f"predicted: {size_text(before)} of tensors become {size_text(after)}")
     if dry_run:
         listed = [tensor for tensor in plan.tensors if tensor.method is not None][:_LISTED]
-        rows = [[clean(t.name), t.method or "", shape_text(t.shape), clean(t.reason)] for t in listed]
+        rows = [[clean(t.name), t.method or "", shape_text(t.shape), clean(hide(t.reason))] for t in listed]
         emit_table(("tensor", "method", "shape", "because"), rows, prose=("because",), indent="  ")
 
 
