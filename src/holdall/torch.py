@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.errors import ContentError, MissingError, UnsupportedError
 from holdall.model.dtypes import DTYPES, DType
+from holdall.model.growth import limit_gathering
 from holdall.operations.array_io import map_copies, open_to_load, save_to, save_to_bytes
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def load_into(
                 raise ContentError(
                     f"tensor {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, the module's is {had}"
                 )
+        limit_gathering(model)
         for tensor in matched:
             own[tensor.name].copy_(to_torch(tensor))
     return unmatched

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdall.model.model import Model
     from holdall.model.table import TensorTable
 
-__all__ = ["limit_files", "limit_growth", "limit_passes"]
+__all__ = ["limit_files", "limit_gathering", "limit_growth", "limit_passes"]
 
 _PASSED = 1 << 30  # bytes that may always be read: a second or two
 _FILE = 4096  # bytes that a file takes on most disks, whatever it holds
@@ -42,11 +42,25 @@ def limit_passes(model: Model, tensors: TensorTable | None = None) -> None:
     ...     limit_passes(model)
     """
     if model.sources:
-        check = Check(limits=model.limits or DEFAULT_LIMITS)
-        what = f"{model.format}: passes over the files, since tensors lie in each other's ranges"
         with _naming(model):
-            work = (model.tensors if tensors is None else tensors).work()
-            check.limit_passes(work.read, _measure_files(model), what, _PASSED)
+            _check_passes(model, (model.tensors if tensors is None else tensors).work().read)
+
+
+def limit_gathering(model: Model) -> None:
+    """Refuse to load all tensors if gathering some of them passes over the files too often: ``Limits.passes``.
+
+    Tensors of the same bytes are no reason: each is read for its own copy, and copies are limited when a model is
+    opened. Of a file that is mapped nothing is read but the elements themselves.
+    """
+    if not all(source.is_mapped for source in model.sources):
+        with _naming(model):
+            _check_passes(model, model.tensors.work().wasted)
+
+
+def _check_passes(model: Model, read: int) -> None:
+    check = Check(limits=model.limits or DEFAULT_LIMITS)
+    what = f"{model.format}: passes over the files, since tensors lie in each other's ranges"
+    check.limit_passes(read, _measure_files(model), what, _PASSED)
 
 
 def limit_files(model: Model) -> None:

@@ -249,7 +249,7 @@ class ColumnTable(TensorTable):
             sizes = sizes.copy()
             sizes[list(self._payloads)] = 0
         plain, others = sum_runs(sizes, [0])[0], add_work(self._payloads.values())
-        return Work(plain + others.made, plain + others.read)
+        return Work(plain + others.made, plain + others.read, others.wasted)
 
     def _collect_forms(self) -> Forms:
         from holdall.model.forms import Form, collect_forms

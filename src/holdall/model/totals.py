@@ -25,10 +25,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What it takes to read tensors once: the bytes that are made of them, and the bytes of files that are read."""
+    """What it takes to read tensors once: the bytes that are made of them, and the bytes of files that are read.
+
+    ``wasted`` are those that are read of a tensor beyond what it becomes, as of a matrix for one of its columns.
+    """
 
     made: int = 0
     read: int = 0
+    wasted: int = 0
 
 
 def add_work(payloads: Iterable[Payload | None]) -> Work:
@@ -36,14 +40,16 @@ def add_work(payloads: Iterable[Payload | None]) -> Work:
 
     >>> from holdall.model.payload import InMemory
     >>> add_work([InMemory(b"four"), None])
-    Work(made=4, read=0)
+    Work(made=4, read=0, wasted=0)
     """
-    made = read = 0
+    made = read = wasted = 0
     for payload in payloads:
         if payload is not None:
-            made += payload.made
-            read += sum(stop - start for _, start, stop in payload.spans())
-    return Work(made, read)
+            needed, passed = payload.made, sum(stop - start for _, start, stop in payload.spans())
+            made += needed
+            read += passed
+            wasted += max(0, passed - needed)
+    return Work(made, read, wasted)
 
 
 def add_up(forms: Forms) -> dict[str, Totals]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from holdall.base.buffer_sizes import buffer_size
 from holdall.base.parallel import map_in_order
 from holdall.errors import UnsupportedError
+from holdall.model.growth import limit_gathering
 from holdall.model.passes import split_reads
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def map_copies(work: Callable[[Tensor, NDArray[Any]], T], model: Model) -> dict[
 
     Threads read the large ones: a small one would cost them more.
     """
+    limit_gathering(model)
     tensors = list(model.tensors)
     large = _copy_large([tensor for tensor in tensors if tensor.nbytes >= _LARGE])
     return {tensor.name: work(tensor, next(large) if tensor.nbytes >= _LARGE else tensor.copy()) for tensor in tensors}
