@@ -60,6 +60,7 @@ _PATTERNS = (
     _Pattern(".scales", ".qweight", _CODES, True),
     _Pattern(".qzeros", ".qweight", _CODES),
     _Pattern(".g_idx", ".qweight", _CODES),
+    _Pattern(".qweight_type", ".qweight", _CODES),  # blocks of GGUF
     # bitsandbytes: 8 bits, then 4, which may be stored in any type
     _Pattern(".SCB", ".weight", _BYTES, True),
     _Pattern(".weight_format", ".weight", _BYTES),

@@ -60,6 +60,13 @@ SCHEMES = (
         (".weight_scale_2",),
     ),
     Scheme("comfy", "FP8 of ComfyUI", import_late("holdall.packed.fp8", "find_comfy"), (), (".scale_weight",)),
+    Scheme(
+        "gguf",
+        "GGUF in safetensors",
+        import_late("holdall.packed.gguf", "find_gguf"),
+        ("gguf",),
+        (".qweight_type",),
+    ),
     Scheme("mlx", "MLX", import_late("holdall.packed.blocks", "find_mlx"), ("mlx",)),
 )
 

@@ -37,7 +37,9 @@ def _add_int8(finder: Finder, scales: Tensor, stem: str) -> None:
         return
     layout = finder.get(f"{stem}.weight_format")
     extra = [layout.name] if layout is not None else []
-    if layout is not None and int(layout.numpy().reshape(-1)[0] if layout.count else 0):
+    if layout is not None and not finder.has_form(layout, layout.name, codes.name, {"u8"}, ()):
+        return
+    if layout is not None and int(layout.numpy()):
         finder.report(layout.name, "layout", "says that the weight is stored by tiles, and only rows are known")
         return
     if finder.has_form(scales, scales.name, codes.name, {"f32"}, (codes.shape[0],)):
@@ -59,6 +61,7 @@ def _add_four_bits(finder: Finder, name: str, weight: str) -> None:
         count *= each
     scales, table = finder.get(f"{weight}.absmax"), finder.get(f"{weight}.quant_map")
     nested = "nested_blocksize" in state
+    block = max(1, min(block, count))
     blocks = -(-count // block)
     good = finder.has_form(table, f"{weight}.quant_map", weight, {"f32"}, (16,))
     good &= finder.has_form(scales, f"{weight}.absmax", weight, {"u8"} if nested else {"f32"}, (blocks,))
@@ -78,16 +81,17 @@ def _add_four_bits(finder: Finder, name: str, weight: str) -> None:
     parts = [(data, part(data, 2)), (scales, part(scales, block))]
     values = tuple(table.numpy().tolist())
     extra = [name, table.name]
-    decoder = Looked(values, block)
+    decoder = Looked(values, block, not alone)
     if nested:
         outer, inner = finder.get(f"{weight}.nested_absmax"), finder.get(f"{weight}.nested_quant_map")
         good = finder.has_form(inner, f"{weight}.nested_quant_map", weight, {"f32"}, (256,))
-        count_outer = -(-blocks // state["nested_blocksize"])
+        inside = max(1, min(state["nested_blocksize"], blocks))
+        count_outer = -(-blocks // inside)
         good &= finder.has_form(outer, f"{weight}.nested_absmax", weight, {"f32"}, (count_outer,))
         if not good or outer is None or inner is None:
             return
         parts += [(inner, whole_part(inner)), (outer, whole_part(outer))]
-        decoder = Looked(values, block, state["nested_blocksize"], state["nested_offset"])
+        decoder = Looked(values, block, not alone, inside, state["nested_offset"])
     kind = "nf4" if name.endswith("nf4") else "fp4"
     finder.add(weight, kind, shape, parts, decoder, plain=plain, extra=extra, alone=alone)
 
@@ -107,10 +111,10 @@ def _read_state(finder: Finder, tensor: Tensor) -> dict[str, Any] | None:
     good = isinstance(state, dict) and type(state.get("blocksize")) is int and state["blocksize"] > 0
     shape = state.get("shape") if good else None
     good = isinstance(shape, list) and len(shape) > 0 and all(type(each) is int and each >= 0 for each in shape)
-    good = good and state.get("dtype") in _DTYPES
+    good = good and isinstance(state.get("dtype"), str) and state["dtype"] in _DTYPES
     if good and "nested_blocksize" in state:
         size, offset = state["nested_blocksize"], state.get("nested_offset")
-        good = type(size) is int and size > 0 and isinstance(offset, (int, float))
+        good = type(size) is int and size > 0 and type(offset) is float
     if not good:
         finder.report(tensor.name, "state", "has no shape, blocksize and dtype as bitsandbytes writes them")
         return None

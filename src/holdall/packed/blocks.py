@@ -75,7 +75,7 @@ def find_mlx(finder: Finder) -> None:
         if not good or biases is None:
             continue
         parts = [(each, row_part(each)) for each in (codes, scales, biases)]
-        matrix = RowCodes(bits, (1, wide), zeros="bias")
+        matrix = RowCodes(bits, (1, max(1, min(wide, columns))), zeros="bias")
         decoder = matrix if codes.ndim == 2 else Stacked(matrix, (outer[1],) * 3)
         plain = finder.choose_plain(scales.dtype)
         finder.add(codes.name, f"int{bits}", (*outer, columns), parts, decoder, plain=plain)

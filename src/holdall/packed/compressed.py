@@ -56,9 +56,13 @@ def find_compressed(finder: Finder) -> None:
     groups = list(_read_groups(finder))
     if finder.problems or not groups:
         return
+    ignored = finder.settings.get("ignore")
+    ignored = [each for each in ignored if isinstance(each, str)] if isinstance(ignored, Sequence) else []
     for name, layer in _list_layers(finder):
         group = _choose(groups, layer)
-        if group is None:
+        if any(_matches(target, layer) for target in ignored):
+            finder.report(name, "group", f"is packed, and the settings ignore {layer!r}")
+        elif group is None:
             finder.report(name, "group", f"is packed, and no group of the settings has {layer!r}")
         else:
             _add(finder, name, layer, group)
@@ -75,7 +79,7 @@ def _list_layers(finder: Finder) -> Iterator[tuple[str, str]]:
 def _choose(groups: Sequence[_Group], layer: str) -> _Group | None:
     """Choose the group that names ``layer``, else the one whose targets are classes of layers."""
     named = [group for group in groups if group.names(layer)]
-    classes = [group for group in groups if any(not t.startswith("re:") and "." not in t for t in group.targets)]
+    classes = [group for group in groups if any(t[:1].isupper() for t in group.targets)]
     found = named or classes
     return found[0] if len(found) == 1 else None
 
@@ -99,8 +103,8 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
         format = each.get("format") or outer
         targets, block = each.get("targets"), weights.get("block_structure")
         group, bits, strategy = weights.get("group_size"), weights.get("num_bits"), weights.get("strategy")
-        good = isinstance(targets, Sequence) and all(isinstance(target, str) for target in targets)
-        good &= format in _FORMATS and strategy in _STRATEGIES and type(bits) is int and 1 <= bits <= 8
+        good = isinstance(targets, list) and all(isinstance(target, str) for target in targets)
+        good &= isinstance(format, str) and format in _FORMATS and strategy in _STRATEGIES and type(bits) is int and 1 <= bits <= 8
         good &= group is None or (type(group) is int and (group > 0 or group == -1))
         is_block = isinstance(block, Sequence) and len(block) == 2 and all(type(e) is int and e > 0 for e in block)
         if not good or (block is not None and not is_block) or (strategy == "block" and block is None):
@@ -135,10 +139,11 @@ def _add(finder: Finder, name: str, layer: str, group: _Group) -> None:
 
 def _add_plain(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: _Group) -> None:
     """Add a weight whose codes are a tensor of its shape."""
-    zero = None if group.symmetric else finder.get(f"{layer}.weight_zero_point")
+    zero = finder.get(f"{layer}.weight_zero_point")  # also of symmetric codes, in older files: zeros
     unused = _list_unused(finder, layer)
-    if group.symmetric and f"{layer}.weight_zero_point" in finder.model:
-        unused.append(f"{layer}.weight_zero_point")
+    exponents = str(scale.dtype) == "u8"
+    if not finder.has_form(scale, scale.name, codes.name, FLOATS | ({"u8"} if group.is_float else set()), None):
+        return
     if zero is None and group.symmetric and group.strategy in ("tensor", "channel", "block"):
         add_scaled(finder, codes.name, codes, scale, group.block, unused)
         return
@@ -147,13 +152,13 @@ def _add_plain(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: 
     if wide is None:
         return
     parts = [(codes, row_part(codes)), (scale, _scale_part(scale, rows))]
-    if not group.symmetric:
+    if zero is not None or not group.symmetric:
         if not finder.has_form(zero, f"{layer}.weight_zero_point", codes.name, FLOATS | EIGHT_BITS, scale.shape):
             return
         assert zero is not None
         parts.append((zero, _scale_part(zero, rows)))
     high = 1 if scale.shape[:1] == (rows,) else max(1, rows)
-    decoder = RowCodes(0, (high, wide), zeros="" if group.symmetric else "zero")
+    decoder = RowCodes(0, (high, wide), zeros="" if zero is None else "zero", exponents=exponents)
     kind = "int8" if str(codes.dtype) == "i8" else str(codes.dtype).removeprefix("f8_")
     plain = finder.choose_plain(scale.dtype)
     finder.add(codes.name, kind, codes.shape, parts, decoder, plain=plain, unused=unused)
@@ -171,8 +176,12 @@ def _add_words(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: 
         text = f"says {[rows, columns]}, and {codes.name!r} {list(codes.shape)} has no {group.bits} bits for each"
         finder.report(shape.name, "shape", text)
         return
+    if not _is_dense(columns, group.bits):
+        text = f"has {columns} columns, which older and newer versions pack into the same words in other places"
+        finder.report(codes.name, "shape", text)
+        return
     wide = _measure_group(finder, scale, rows, columns, group)
-    if wide is None:
+    if wide is None or not finder.has_form(scale, scale.name, codes.name, FLOATS | {"f8_e4m3"}, None):
         return
     order = finder.get(f"{layer}.weight_g_idx")
     if order is not None:
@@ -183,9 +192,14 @@ def _add_words(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: 
     zero = finder.get(f"{layer}.weight_zero_point")
     half = 1 << (group.bits - 1)
     high = 1 if scale.shape[:1] == (rows,) else max(1, rows)
-    if group.symmetric:
-        unused += [zero.name] if zero is not None else []
+    if group.symmetric and zero is None:
         decoder = RowCodes(group.bits, (high, wide), half)
+    elif group.symmetric:  # older files have zeros here, which are not packed
+        if not finder.has_form(zero, f"{layer}.weight_zero_point", codes.name, {"i8"}, scale.shape):
+            return
+        assert zero is not None
+        parts.append((zero, _scale_part(zero, rows)))
+        decoder = RowCodes(group.bits, (high, wide), half, zeros="zero")
     else:
         packed = (-(-rows * group.bits // 32), scale.shape[1] if scale.ndim == 2 else 1)
         if not finder.has_form(zero, f"{layer}.weight_zero_point", codes.name, _WORDS, packed):
@@ -193,7 +207,7 @@ def _add_words(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: 
         assert zero is not None
         unit = words_unit(group.bits) if 32 % group.bits == 0 else 0
         parts.append((zero, Part(row_part(zero).dtype, 1, zero.shape[0], zero.shape[1], unit)))
-        decoder = RowCodes(group.bits, (high, wide), half, zeros="zero", zero_bits=group.bits)
+        decoder = RowCodes(group.bits, (high, wide), half, zeros="zero", zero_bits=group.bits, zero_unit=unit)
     plain = finder.choose_plain(scale.dtype)
     finder.add(
         f"{layer}.weight",
@@ -207,11 +221,17 @@ def _add_words(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: 
     )
 
 
+def _is_dense(columns: int, bits: int) -> bool:
+    """Whether the number of words says that codes lie without gaps: older versions put no code into two words."""
+    held = 32 // bits
+    return 32 % bits == 0 or columns <= held or -(-columns * bits // 32) != -(-columns // held)
+
+
 def _add_fp4(finder: Finder, codes: Tensor, scale: Tensor, layer: str, group: _Group) -> None:
     """Add a weight of floats of four bits: with scales of FP8 and one of all of them, or with exponents of two."""
     rows, columns = codes.shape[0], codes.shape[1] * 2
     exponents = str(scale.dtype) in ("u8", "f8_e8m0")
-    wide = group.group if group.group > 0 else 32 if exponents else 16
+    wide = min(group.group, max(1, columns)) if group.group > 0 else 32 if exponents else 16
     good = finder.has_form(codes, codes.name, layer, {"u8"}, None)
     good &= finder.has_form(scale, scale.name, codes.name, {"u8", "f8_e8m0", "f8_e4m3"}, (rows, -(-columns // wide)))
     if not good:
@@ -243,7 +263,8 @@ def _measure_group(finder: Finder, scale: Tensor, rows: int, columns: int, group
     elif group.strategy == "channel":
         wanted, wide = ((rows,), (rows, 1)), columns
     else:
-        wide = group.group if group.group > 0 else columns
+        wide = min(group.group, columns) if group.group > 0 else columns
+        wide = max(1, wide)
         wanted = ((rows, -(-columns // wide)),)
     if scale.shape not in wanted:
         shapes = " or ".join(str(list(shape)) for shape in wanted)

@@ -74,7 +74,8 @@ class RowCodes:
     ``bits`` is the size of a code in a stream of bits; 0 for numbers of a type of their own. ``offset`` is subtracted
     from each, and ``table`` has the values of codes that are no numbers. A scale is for ``block`` = (rows, columns);
     ``zeros`` says what the third part does: it is subtracted from codes before they are scaled, or added after it
-    (``"bias"``). ``shared`` says that the last part is one number that multiplies the scales, or divides them
+    (``"bias"``). Zeros of ``zero_bits`` are packed along the rows; an entry of them is for ``zero_unit`` rows, and with 0
+    all of them are at hand. ``shared`` says that the last part is one number that multiplies the scales, or divides them
     (``"divide"``).
     ``exponents`` says that scales are powers of two, and ``factor`` multiplies what is scaled.
     """
@@ -85,6 +86,7 @@ class RowCodes:
     table: tuple[float, ...] = ()
     zeros: str = ""
     zero_bits: int = 0
+    zero_unit: int = 0
     shared: str = ""
     exponents: bool = False
     factor: float = 0.0
@@ -139,9 +141,9 @@ class RowCodes:
 
         if not self.zero_bits:
             return to_floats(stored.reshape(stored.shape[1], -1))
-        # Packed along the rows: each entry has a word of every group, and the first row may lie inside of a word.
+        # Packed along the rows: each entry has words of every group, and the first row may lie inside of a word.
         words = np.ascontiguousarray(stored.reshape(-1, groups).T)
-        skipped = first % words_unit(self.zero_bits)
+        skipped = first % self.zero_unit if self.zero_unit else first
         codes = unpack_bits(words, self.zero_bits, skipped + rows)[:, skipped:]
         return np.subtract(codes.T, np.float32(self.offset), dtype=np.float32)
 
@@ -179,7 +181,7 @@ class ColumnCodes:
 
     The parts are codes, scales, zero points, and with ``grouped`` the group of each column of the weight. Words hold
     codes along the columns of the weight, or with ``across`` along its rows, in the ``order`` of their places.
-    ``add`` is added to stored zero points.
+    ``add`` is added to stored zero points, which have as many bits as codes: 15 and 1 are 0.
     """
 
     bits: int
@@ -201,7 +203,7 @@ class ColumnCodes:
             unpacked = self._unpack_across(codes)[:, begin : begin + rows]
         else:
             unpacked = unpack_bits(np.ascontiguousarray(codes.T), self.bits, self.columns).T
-        zero = self._unpack_across(zeros)[:, begin : begin + rows].astype(np.float32) + np.float32(self.add)
+        zero = (self._unpack_across(zeros)[:, begin : begin + rows] + np.uint8(self.add)) & np.uint8((1 << self.bits) - 1)
         if self.grouped:
             groups = parts[3].reshape(-1).astype(np.intp)
             if len(groups) and not (groups.min() >= 0 and groups.max() < self.groups):
@@ -230,11 +232,13 @@ class ColumnCodes:
 class Looked:
     """Codes of four bits that are looked up in a table and scaled by blocks of the flattened weight.
 
-    The parts are codes, scales of the blocks, and with ``nested`` the table of these, and their own scales.
+    The parts are codes, scales of the blocks, and with ``nested`` the table of these, and their own scales. They are
+    those of the rows, or with ``whole`` of the weight.
     """
 
     table: tuple[float, ...]
     block: int
+    whole: bool = False
     nested: int = 0
     nested_offset: float = 0.0
 
@@ -245,11 +249,11 @@ class Looked:
         codes = np.empty(2 * pairs.size, np.uint8)
         codes[0::2], codes[1::2] = pairs >> 4, pairs & 15
         begin = first * out[0].size
-        inside = begin % 2  # codes come in pairs, and a row may begin inside one
+        inside = begin if self.whole else 0  # a row whose parts are read alone begins with a byte and with a block
         flat = out.reshape(-1)
         np.take(np.array(self.table, np.float32), codes[inside : inside + flat.size], out=flat)
-        scales = self._read_scales(parts, begin)
-        places = (np.arange(flat.size) + begin % self.block) // self.block
+        scales = self._read_scales(parts, begin - inside)
+        places = (np.arange(flat.size) + inside) // self.block
         flat *= scales[places]
 
     def _read_scales(self, parts: Sequence[NDArray[Any]], begin: int) -> Floats:

@@ -17,6 +17,7 @@ __all__ = ["EIGHT_BITS", "FLOATS", "add_scaled", "find_comfy", "find_fp8", "find
 
 EIGHT_BITS = frozenset(("f8_e4m3", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "i8"))
 FLOATS = frozenset(("f32", "bf16", "f16", "f8_e8m0"))
+_EXPONENTS = frozenset(("u8",))  # of two, less 127: the bytes of f8_e8m0
 # Scales of what the model computes with, which no weight needs.
 ACTIVATIONS: tuple[str, ...] = (
     ".input_scale",
@@ -38,6 +39,9 @@ def find_fp8(finder: Finder) -> None:
         tensor = finder.model[name]
         if str(tensor.dtype) not in EIGHT_BITS or tensor.ndim < 2:
             continue
+        if str(tensor.dtype) == "i8":  # transformers takes such bytes for two codes of four bits
+            finder.report(name, "dtype", "is i8, and the settings say FP8")
+            continue
         found = [each for each in (f"{name}_scale_inv", f"{name}_scale") if each in finder.model]
         if not found:
             finder.report(name, "part", f"is {tensor.dtype} and has no {name}_scale_inv or {name}_scale")
@@ -56,7 +60,7 @@ def find_comfy(finder: Finder) -> None:
     """Find weights with ``scale_weight``, one number; other tensors of FP8 are what they are."""
     for name, stem in finder.list_names(".scale_weight"):
         weight = finder.get(f"{stem}.weight")
-        if finder.has_form(weight, f"{stem}.weight", name, EIGHT_BITS, None):
+        if finder.has_form(weight, f"{stem}.weight", name, EIGHT_BITS - {"i8"}, None):
             assert weight is not None
             unused = [each for each in (f"{stem}.scale_input",) if each in finder.model]
             add_scaled(finder, weight.name, weight, finder.model[name], None, unused)
@@ -73,8 +77,9 @@ def add_scaled(
     unused: Sequence[str] = (),
 ) -> None:
     """Add the weight of the codes ``tensor`` and the scales ``scale``; ``block`` is what one of these is for."""
-    if not finder.has_form(scale, scale.name, name, FLOATS, None):
+    if not finder.has_form(scale, scale.name, name, FLOATS | _EXPONENTS, None):
         return
+    exponents = str(scale.dtype) in _EXPONENTS
     high, wide = _find_block(tensor.shape, scale.shape, block)
     if not high:
         finder.report(
@@ -83,12 +88,12 @@ def add_scaled(
         return
     kind = "int8" if str(tensor.dtype) == "i8" else str(tensor.dtype).removeprefix("f8_")
     plain = finder.choose_plain(scale.dtype)
-    decoder = RowCodes(0, (high, wide))
+    decoder = RowCodes(0, (high, wide), exponents=exponents)
     own = [each for each in _list_extra(finder, name) if each not in unused]
     if tensor.ndim == 2:
         part = whole_part(scale) if scale.count == 1 else row_part(scale, high)
         if scale.count == 1:
-            decoder = RowCodes(0, (tensor.shape[0] or 1, wide))
+            decoder = RowCodes(0, (tensor.shape[0] or 1, wide), exponents=exponents)
         finder.add(
             name, kind, tensor.shape, [(tensor, row_part(tensor)), (scale, part)], decoder, plain=plain,
             unused=[*unused, *own],
@@ -96,7 +101,8 @@ def add_scaled(
         return
     entries = 1 if scale.count == tensor.shape[0] else scale.shape[1]
     stacked = Stacked(
-        RowCodes(0, (tensor.shape[1] or 1, wide)) if entries == 1 else decoder, (tensor.shape[1], entries)
+        RowCodes(0, (tensor.shape[1] or 1, wide), exponents=exponents) if entries == 1 else decoder,
+        (tensor.shape[1], entries),
     )
     finder.add(
         name, kind, tensor.shape, [(tensor, row_part(tensor)), (scale, row_part(scale))], stacked, plain=plain,
@@ -121,11 +127,11 @@ def _find_block(shape: tuple[int, ...], scales: tuple[int, ...], block: tuple[in
         (*outer, 1, 1): (rows, columns),
         (*outer, 1): (rows, columns),
     }
-    if not outer and scales in ((), (1,)):
-        return max(1, rows), max(1, columns)
     if block is not None:
         wanted = (*outer, -(-rows // block[0]), -(-columns // block[1]))
-        return block if scales == wanted else (0, 0)
+        return (max(1, min(block[0], rows)), max(1, min(block[1], columns))) if scales == wanted else (0, 0)
+    if not outer and scales in ((), (1,)):
+        return max(1, rows), max(1, columns)
     high, wide = fits.get(scales, (0, 0))
     return (max(1, high), max(1, wide)) if scales in fits else (0, 0)
 

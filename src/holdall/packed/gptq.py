@@ -15,9 +15,14 @@ _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where the code of each of eight rows is
 
 def find_gptq(finder: Finder) -> None:
     """Find weights of GPTQ. Before version 2 zero points are stored less one."""
-    version = str(finder.settings.get("checkpoint_format") or "gptq")
-    if version not in ("gptq", "gptq_v2"):
-        finder.report("", "settings", f"checkpoint_format is {version!r}, and is known as 'gptq' or 'gptq_v2'")
+    stated_formats = [finder.settings.get(key) for key in ("checkpoint_format", "format")]
+    versions = {str(each) for each in stated_formats if each} or {"gptq"}
+    version = versions.pop()
+    if finder.settings.get("is_marlin_format"):
+        finder.report("", "settings", "is_marlin_format is stated, and the order of its codes is not known")
+        return
+    if versions or version not in ("gptq", "gptq_v2"):
+        finder.report("", "settings", f"checkpoint_format and format are {stated_formats}: 'gptq' and 'gptq_v2' are known")
         return
     bits = _read_number(finder, "bits", (2, 3, 4, 8))
     stated = _read_number(finder, "group_size", None)
@@ -27,9 +32,12 @@ def find_gptq(finder: Finder) -> None:
         words = finder.model[name]
         if not finder.has_form(words, name, stem, _WORDS, None) or not _is_matrix(finder, words):
             continue
+        if "embed" in stem.rpartition(".")[2]:
+            finder.report(name, "part", "is of an embedding, whose axes GPTQ stores the other way round")
+            continue
         columns, rest = divmod(words.shape[0] * 32, bits)
         rows = words.shape[1]
-        group = columns if stated == -1 else stated
+        group = columns if stated == -1 else min(stated, columns)
         if rest or rows * bits % 32 or group < 1:
             finder.report(name, "shape", f"is {list(words.shape)}, which codes of {bits} bits cannot fill")
             continue
@@ -55,9 +63,10 @@ def find_gptq(finder: Finder) -> None:
 
 def find_awq(finder: Finder) -> None:
     """Find weights of AWQ, as its GEMM version stores them."""
-    version = str(finder.settings.get("version") or "gemm").lower()
-    if version != "gemm":
-        finder.report("", "settings", f"version is {version!r}, and only 'gemm' is known")
+    stated_formats = [finder.settings.get(key) for key in ("version", "format", "checkpoint_format")]
+    others = {str(each).lower() for each in stated_formats if each} - {"gemm"}
+    if others:
+        finder.report("", "settings", f"version is {others.pop()!r}, and only 'gemm' is known")
         return
     bits, stated = _read_number(finder, "bits", (4,)), _read_number(finder, "group_size", None)
     if bits is None or stated is None:
@@ -68,7 +77,7 @@ def find_awq(finder: Finder) -> None:
             continue
         columns, rows = words.shape[0], words.shape[1] * 8
         group = columns if stated == -1 else stated
-        if group < 1 or columns % group:
+        if group < 1 or columns % group:  # so that no group is larger than a row
             finder.report(name, "shape", f"has {columns} columns, which groups of {group} do not fill")
             continue
         scales, zeros = finder.get(f"{stem}.scales"), finder.get(f"{stem}.qzeros")

@@ -14,6 +14,7 @@ from holdall.model.casts import dequantize
 from holdall.model.model import Model
 from holdall.model.table import ListTable
 from holdall.packed.finder import Finder, Problem
+from holdall.packed.leftovers import find_leftovers
 from holdall.packed.settings import SETTINGS, find_config
 from holdall.packed.weight import PackedEncoding, Weight
 
@@ -103,6 +104,8 @@ def collect_weights(model: Model, scheme: Scheme, settings: Mapping[str, Any] | 
     if not finder.weights and not finder.problems:
         return None
     finder.problems += _find_doubles(finder)
+    if not finder.problems:
+        finder.problems += find_leftovers(finder)
     spare = finder.taken - _names_of(finder.weights)
     return PackedWeights(model, scheme, finder.weights, finder.problems, spare, settings is not None)
 
