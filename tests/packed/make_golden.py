@@ -18,7 +18,6 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors.torch import save_file
 
 import holdall

@@ -104,7 +104,13 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
         targets, block = each.get("targets"), weights.get("block_structure")
         group, bits, strategy = weights.get("group_size"), weights.get("num_bits"), weights.get("strategy")
         good = isinstance(targets, list) and all(isinstance(target, str) for target in targets)
-        good &= isinstance(format, str) and format in _FORMATS and strategy in _STRATEGIES and type(bits) is int and 1 <= bits <= 8
+        good &= (
+            isinstance(format, str)
+            and format in _FORMATS
+            and strategy in _STRATEGIES
+            and type(bits) is int
+            and 1 <= bits <= 8
+        )
         good &= group is None or (type(group) is int and (group > 0 or group == -1))
         is_block = isinstance(block, Sequence) and len(block) == 2 and all(type(e) is int and e > 0 for e in block)
         if not good or (block is not None and not is_block) or (strategy == "block" and block is None):

@@ -74,8 +74,8 @@ class RowCodes:
     ``bits`` is the size of a code in a stream of bits; 0 for numbers of a type of their own. ``offset`` is subtracted
     from each, and ``table`` has the values of codes that are no numbers. A scale is for ``block`` = (rows, columns);
     ``zeros`` says what the third part does: it is subtracted from codes before they are scaled, or added after it
-    (``"bias"``). Zeros of ``zero_bits`` are packed along the rows; an entry of them is for ``zero_unit`` rows, and with 0
-    all of them are at hand. ``shared`` says that the last part is one number that multiplies the scales, or divides them
+    (``"bias"``). Zeros of ``zero_bits`` are packed along the rows: an entry is for ``zero_unit`` rows, and with 0 all
+    are at hand. ``shared`` says that the last part is one number that multiplies the scales, or divides them
     (``"divide"``).
     ``exponents`` says that scales are powers of two, and ``factor`` multiplies what is scaled.
     """
@@ -203,7 +203,9 @@ class ColumnCodes:
             unpacked = self._unpack_across(codes)[:, begin : begin + rows]
         else:
             unpacked = unpack_bits(np.ascontiguousarray(codes.T), self.bits, self.columns).T
-        zero = (self._unpack_across(zeros)[:, begin : begin + rows] + np.uint8(self.add)) & np.uint8((1 << self.bits) - 1)
+        zero = (self._unpack_across(zeros)[:, begin : begin + rows] + np.uint8(self.add)) & np.uint8(
+            (1 << self.bits) - 1
+        )
         if self.grouped:
             groups = parts[3].reshape(-1).astype(np.intp)
             if len(groups) and not (groups.min() >= 0 and groups.max() < self.groups):

@@ -22,7 +22,9 @@ def find_gptq(finder: Finder) -> None:
         finder.report("", "settings", "is_marlin_format is stated, and the order of its codes is not known")
         return
     if versions or version not in ("gptq", "gptq_v2"):
-        finder.report("", "settings", f"checkpoint_format and format are {stated_formats}: 'gptq' and 'gptq_v2' are known")
+        finder.report(
+            "", "settings", f"checkpoint_format and format are {stated_formats}: 'gptq' and 'gptq_v2' are known"
+        )
         return
     bits = _read_number(finder, "bits", (2, 3, 4, 8))
     stated = _read_number(finder, "group_size", None)

@@ -24,7 +24,9 @@ _PARTS = (
 # Endings that plain models have too.
 _OF_SCHEMES = {"gptq": (".scales",), "awq": (".scales",), "mlx": (".scales", ".biases"), "mxfp4": ("_scales",)}
 _CODES = frozenset(
-    name for name, dtype in DTYPES.items() if dtype.kind in ("int", "uint") and (dtype.bits <= 8 or name in ("i32", "u32"))
+    name
+    for name, dtype in DTYPES.items()
+    if dtype.kind in ("int", "uint") and (dtype.bits <= 8 or name in ("i32", "u32"))
 )
 _SMALL_FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 8)
 _SIBLING = re.compile("scale|zero|quant|idx|perm|absmax|shift|rotat")

@@ -21,7 +21,9 @@ def make_models() -> Iterator[PackedModel]:
 def _make(name: str, group: int) -> PackedModel:
     tensors = {"model.norm.weight": random_weight(99, 64, dtype=torch.float16)}
     expected, original = {}, {}
-    for seed, (layer, rows, columns) in enumerate((("model.layers.0.k_proj", 40, 128), ("model.layers.1.k_proj", 16, 256))):
+    for seed, (layer, rows, columns) in enumerate(
+        (("model.layers.0.k_proj", 40, 128), ("model.layers.1.k_proj", 16, 256))
+    ):
         weight = random_weight(seed + 70, rows, columns, dtype=torch.float16)
         pieces = weight.float().reshape(rows, -1, group)
         low, high = pieces.amin(2).clamp(max=0), pieces.amax(2).clamp(min=0)

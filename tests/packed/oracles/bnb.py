@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -40,13 +41,20 @@ def _make_four(
         codes, state = bnb.quantize_4bit(weight, blocksize=block, compress_statistics=nested, quant_type=kind)
         own = f"model.layers.{seed}.gate_proj.weight"
         tensors |= {own: codes} | {f"{own}.{part}": each for part, each in state.as_dict(packed=True).items()}
-        expected[own], original[own] = bnb.dequantize_4bit(codes, state), weight
+        expected[own], original[own] = _decode(codes, state), weight
     settings = {
         "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind,
         "bnb_4bit_use_double_quant": nested,
     }  # fmt: skip
     config = {"dtype": str(dtype).removeprefix("torch.")}
     return PackedModel(name, "bnb", _ORACLE, tensors, expected, settings, config, original)
+
+
+def _decode(codes: torch.Tensor, state: Any) -> torch.Tensor:
+    """Decode a weight as one row: blocks are of the flattened weight, and version 0.50.2 begins one with each row."""
+    flat = copy.copy(state)
+    flat.shape = torch.Size((1, state.shape.numel()))
+    return bnb.dequantize_4bit(codes, flat).reshape(state.shape)
 
 
 def _make_eight() -> PackedModel:
@@ -56,7 +64,11 @@ def _make_eight() -> PackedModel:
         own = f"model.layers.{seed}.up_proj"
         weight = random_weight(seed + 40, *shape, dtype=torch.float16)
         codes, scales, _ = bnb.int8_vectorwise_quant(weight)
-        tensors |= {f"{own}.weight": codes, f"{own}.SCB": scales, f"{own}.weight_format": torch.tensor(0, dtype=torch.uint8)}
+        tensors |= {
+            f"{own}.weight": codes,
+            f"{own}.SCB": scales,
+            f"{own}.weight_format": torch.tensor(0, dtype=torch.uint8),
+        }
         expected[f"{own}.weight"] = bnb.int8_vectorwise_dequant(codes, scales).half()
         original[f"{own}.weight"] = weight
     settings = {"quant_method": "bitsandbytes", "load_in_8bit": True}
@@ -87,7 +99,7 @@ def _save_by_transformers() -> PackedModel:
         expected = {}
         for name, layer in model.named_modules():
             if isinstance(layer, bitsandbytes.nn.Linear4bit):
-                expected[f"{name}.weight"] = bnb.dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+                expected[f"{name}.weight"] = _decode(layer.weight.data, layer.weight.quant_state)
         stated: Mapping[str, Any] = json.loads((packed / "config.json").read_text())
         tensors, original = load_file(packed / "model.safetensors"), load_file(plain / "model.safetensors")
     own = {key: value for key, value in stated.items() if key != "quantization_config"}

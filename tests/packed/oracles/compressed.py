@@ -20,7 +20,10 @@ _KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "int8-zeros": ("int-quantized", {"num_bits": 8, "strategy": "channel", "symmetric": False}),
     "fp8-one": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "tensor"}),
     "fp8-rows": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "channel"}),
-    "fp8-blocks": ("float-quantized", {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 16]}),
+    "fp8-blocks": (
+        "float-quantized",
+        {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 16]},
+    ),
     "int4-groups": ("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 32}),
     "int4-zeros": ("pack-quantized", {"num_bits": 4, "strategy": "group", "group_size": 16, "symmetric": False}),
     "int4-rows-zeros": ("pack-quantized", {"num_bits": 4, "strategy": "channel", "symmetric": False}),
@@ -55,7 +58,9 @@ def _pack(
     tensors: dict[str, torch.Tensor] = {"model.norm.weight": random_weight(99, 64, dtype=torch.bfloat16)}
     expected, original, written = {}, {}, {}
     for layer, (rows, columns) in layers.items():
-        group = next((each for each in groups.values() if each[1][0].endswith(f"{layer[-7:]}$")), list(groups.values())[-1])
+        group = next(
+            (each for each in groups.values() if each[1][0].endswith(f"{layer[-7:]}$")), list(groups.values())[-1]
+        )
         weight = random_weight(seed := seed + 1, rows, columns, dtype=torch.bfloat16)
         packed, decoded = _pack_weight(weight, group[0], group[2])
         tensors |= {f"{layer}.{part}": values.contiguous() for part, values in packed.items()}
@@ -76,7 +81,9 @@ def _pack(
     )  # fmt: skip
 
 
-def _pack_weight(weight: torch.Tensor, form: str, args: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def _pack_weight(
+    weight: torch.Tensor, form: str, args: Mapping[str, Any]
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Pack a weight, and decode what was packed."""
     stated = QuantizationArgs(**args)
     scheme = QuantizationScheme(targets=["Linear"], weights=stated)

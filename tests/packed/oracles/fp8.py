@@ -53,7 +53,9 @@ def _blocks_that_end_inside() -> PackedModel:
     tensors = {name: codes, f"{name}_scale_inv": scales, "head.weight": random_weight(4, 8, 8, dtype=torch.bfloat16)}
     settings = {"quant_method": "fp8", "weight_block_size": list(block)}
     original = {name: weight.to(torch.bfloat16)}
-    return PackedModel("fp8-cut-blocks", "fp8", _TORCH, tensors, expected, settings, {"torch_dtype": "bfloat16"}, original)
+    return PackedModel(
+        "fp8-cut-blocks", "fp8", _TORCH, tensors, expected, settings, {"torch_dtype": "bfloat16"}, original
+    )
 
 
 def _one_scale_of_transformers() -> PackedModel:

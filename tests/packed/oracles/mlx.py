@@ -25,7 +25,12 @@ def make_models() -> Iterator[PackedModel]:
 
 
 def _make(
-    name: str, bits: int, group: int, dtype: torch.dtype, own: tuple[int, int] | None = None, outer: tuple[int, ...] = ()
+    name: str,
+    bits: int,
+    group: int,
+    dtype: torch.dtype,
+    own: tuple[int, int] | None = None,
+    outer: tuple[int, ...] = (),
 ) -> PackedModel:
     tensors = {"model.norm.weight": random_weight(99, 64, dtype=dtype)}
     expected, original = {}, {}

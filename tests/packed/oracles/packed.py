@@ -32,7 +32,9 @@ class PackedModel:
 
     def write_config(self) -> dict[str, Any]:
         """The whole configuration."""
-        return {"model_type": "tiny", **self.config} | ({} if self.settings is None else {self.key: dict(self.settings)})
+        return {"model_type": "tiny", **self.config} | (
+            {} if self.settings is None else {self.key: dict(self.settings)}
+        )
 
 
 def random_weight(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

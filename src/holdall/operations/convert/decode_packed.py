@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from holdall.base.text import plural
 from holdall.errors import ContentError
+from holdall.format import registry
 from holdall.model.casts import dequantize
 from holdall.model.model import Model
 from holdall.packed import find_weights
 from holdall.packed.packed_weights import PackedWeights
-from holdall.packed.weight import PackedEncoding
+from holdall.packed.weight import PackedEncoding, Weight
 
 if TYPE_CHECKING:
     from holdall.operations.convert.options import ConvertOptions
 
-__all__ = ["Decoded", "decode_packed"]
+__all__ = ["Decoded", "decode_packed", "note_copied"]
 
 
 class Decoded:
@@ -26,6 +27,7 @@ class Decoded:
         self.model = model
         self.changes: list[str] = []
         self.dropped: list[str] = []
+        self.copied: PackedWeights | None = None  # what stays packed
 
 
 def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
@@ -34,10 +36,11 @@ def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
     With another cast they become float32, so that they are rounded once.
     """
     decoded = Decoded(model)
-    if not options.changes.dequantize and options.quantize is None:
-        return decoded
     found = find_weights(model)
     if found is None:
+        return decoded
+    if not options.changes.dequantize and options.quantize is None:
+        decoded.copied = found
         return decoded
     _refuse_some(found, options)
     joined = found.join()
@@ -53,6 +56,43 @@ def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
     decoded.model = found.describe_plain(joined.replace(tensors=tensors))
     _report(decoded, found, counts, joined)
     return decoded
+
+
+def note_copied(found: PackedWeights, adapted: Model, target: str, options: ConvertOptions) -> str:
+    """Say what stays packed. A copy that could not be decoded any more raises ContentError, unless it is forced.
+
+    ``adapted`` is what the format ``target`` stores: parts may be left out, and a configuration without a place there.
+    """
+    title = found.scheme.title
+    if found.problems:
+        return f"looks like {title} and is copied as it is stored, but {found.problems[0]}"
+    kept = [weight for weight in found.weights if _is_kept(weight, options)]
+    stored = Model(adapted.tensors, metadata=adapted.metadata, assets=adapted.assets, native=adapted.native, format=target)
+    stored.resolve_facet = registry.resolve_facet
+    after = find_weights(stored)
+    count = 0 if after is None or after.problems else len(after.weights)
+    if count < len(kept) and not options.force and not options.carry:
+        raise ContentError(
+            f"{plural(len(kept), 'weight')} of {title} would stay packed, and {target} has no place for the configuration "
+            "that describes them, or their parts have other names there, so that nothing could decode them: --dequantize "
+            "writes plain weights, --carry keeps the original's configuration, and --force copies the parts alone"
+        )
+    if not kept:
+        return f"no weight of {title} is among the tensors"
+    return f"{plural(len(kept), 'weight')} of {title} copied with all parts, still packed: --dequantize makes plain ones"
+
+
+def _is_kept(weight: Weight, options: ConvertOptions) -> bool:
+    """Whether the parts of a weight are wanted; ContentError if some of them are, since these alone are no weight."""
+    names = [*(tensor.name for tensor in weight.tensors), *weight.extra]
+    wanted = [options.changes.chooses(name) for name in names]
+    if any(wanted) and not all(wanted) and not options.force:
+        left = names[wanted.index(False)]
+        raise ContentError(
+            f"tensor {left!r} would be left out, and {names[wanted.index(True)]!r} not: both are parts of the weight "
+            f"{weight.name!r}. Include or exclude them together, or copy some of them with --force"
+        )
+    return all(wanted)
 
 
 def _report(decoded: Decoded, found: PackedWeights, counts: Counter[tuple[str, str]], joined: Model) -> None:
