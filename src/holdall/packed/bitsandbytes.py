@@ -37,10 +37,10 @@ def _add_int8(finder: Finder, scales: Tensor, stem: str) -> None:
         return
     layout = finder.get(f"{stem}.weight_format")
     extra = [layout.name] if layout is not None else []
-    if layout is not None and not finder.has_form(layout, layout.name, codes.name, {"u8"}, ()):
+    if layout is not None and not finder.has_form(layout, layout.name, codes.name, {"u8"}, None):
         return
-    if layout is not None and int(layout.numpy()):
-        finder.report(layout.name, "layout", "says that the weight is stored by tiles, and only rows are known")
+    if layout is not None and (layout.count != 1 or layout.numpy().reshape(-1)[0]):
+        finder.report(layout.name, "layout", "does not say that the weight is stored by rows")
         return
     if finder.has_form(scales, scales.name, codes.name, {"f32"}, (codes.shape[0],)):
         parts = [(codes, row_part(codes)), (scales, row_part(scales))]

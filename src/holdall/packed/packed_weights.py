@@ -15,7 +15,7 @@ from holdall.model.model import Model
 from holdall.model.table import ListTable
 from holdall.packed.finder import Finder, Problem
 from holdall.packed.leftovers import find_leftovers
-from holdall.packed.settings import SETTINGS, find_config
+from holdall.packed.settings import SETTINGS, find_config, find_contradiction
 from holdall.packed.weight import PackedEncoding, Weight
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ def collect_weights(model: Model, scheme: Scheme, settings: Mapping[str, Any] | 
     """Collect the weights that ``scheme`` finds by the ``settings`` of the configuration; None if there are none."""
     finder = Finder(model, scheme.name, settings or {}, find_config(model))
     scheme.find(finder)
+    keys = find_contradiction(finder.config)
+    if keys:
+        finder.report("config.json", "settings", f"has {keys}, which describe the scheme differently")
     if not finder.weights and not finder.problems:
         return None
     finder.problems += _find_doubles(finder)

@@ -10,7 +10,7 @@ from holdall.errors import FormatError
 if TYPE_CHECKING:
     from holdall.model.model import Model
 
-__all__ = ["SETTINGS", "find_config", "find_settings"]
+__all__ = ["SETTINGS", "find_config", "find_contradiction", "find_settings"]
 
 SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
 
@@ -22,6 +22,20 @@ def find_config(model: Model) -> Mapping[str, Any]:
     except FormatError:  # verification reports it
         return {}
     return config if isinstance(config, Mapping) else {}
+
+
+def find_contradiction(config: Mapping[str, Any]) -> str:
+    """Say which keys of a configuration describe the scheme differently; empty if none do."""
+    found = [key for key in SETTINGS if isinstance(config.get(key), Mapping) and config[key]]
+    if any(config[key] != config[found[0]] for key in found[1:]):
+        return " and ".join(found)
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping):
+        return ""
+    stated = find_settings(inner)
+    if found and stated is not None and stated != config[found[0]]:
+        return f"{found[0]} and that of text_config"
+    return find_contradiction(inner)
 
 
 def find_settings(config: Mapping[str, Any]) -> Mapping[str, Any] | None:

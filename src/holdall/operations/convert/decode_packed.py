@@ -67,19 +67,23 @@ def note_copied(found: PackedWeights, adapted: Model, target: str, options: Conv
     if found.problems:
         return f"looks like {title} and is copied as it is stored, but {found.problems[0]}"
     kept = [weight for weight in found.weights if _is_kept(weight, options)]
-    stored = Model(adapted.tensors, metadata=adapted.metadata, assets=adapted.assets, native=adapted.native, format=target)
+    stored = Model(
+        adapted.tensors, metadata=adapted.metadata, assets=adapted.assets, native=adapted.native, format=target
+    )
     stored.resolve_facet = registry.resolve_facet
     after = find_weights(stored)
     count = 0 if after is None or after.problems else len(after.weights)
     if count < len(kept) and not options.force and not options.carry:
         raise ContentError(
-            f"{plural(len(kept), 'weight')} of {title} would stay packed, and {target} has no place for the configuration "
-            "that describes them, or their parts have other names there, so that nothing could decode them: --dequantize "
-            "writes plain weights, --carry keeps the original's configuration, and --force copies the parts alone"
+            f"{plural(len(kept), 'weight')} of {title} would stay packed, and {target} has no place for the "
+            "configuration that describes them, or their parts have other names there, so that nothing could decode "
+            "them: --dequantize writes plain weights, --carry keeps the configuration of the original, and --force "
+            "copies the parts alone"
         )
     if not kept:
         return f"no weight of {title} is among the tensors"
-    return f"{plural(len(kept), 'weight')} of {title} copied with all parts, still packed: --dequantize makes plain ones"
+    what = f"{plural(len(kept), 'weight')} of {title}"
+    return f"{what} copied with all parts, still packed: --dequantize makes plain ones"
 
 
 def _is_kept(weight: Weight, options: ConvertOptions) -> bool:
