@@ -15,6 +15,7 @@ TOPICS = {
     "save": "Saving",
     "many": "A million tensors",
     "convert": "Converting",
+    "packed": "Decoding packed checkpoints",
     "verify": "Verifying",
     "check": "Checking in passing",
     "diff": "Comparing two files",
