@@ -32,6 +32,11 @@ class Encoding(ABC):
         """The dtype of the values when they are stored without the encoding."""
         return "f32"
 
+    @property
+    def rows_at_once(self) -> int:
+        """How many rows are read together at the least, if there is memory for them: fewer would be many small reads."""
+        return 1
+
     @abstractmethod
     def nbytes(self, shape: Sequence[int]) -> int:
         """Stored bytes of a tensor of this shape."""

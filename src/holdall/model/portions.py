@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdall.base.buffer_sizes import buffer_size
 from holdall.base.memory import lend_memory
 from holdall.base.parallel import map_in_order
 from holdall.model.dtypes import DType
@@ -22,6 +23,7 @@ __all__ = ["Portion", "fill_in_order", "split"]
 
 R = TypeVar("R")
 
+_MOST = buffer_size(1 << 23)  # values of a portion whose rows are read together
 _BYTE = 8  # that many values of any type end on a byte
 
 
@@ -106,7 +108,8 @@ def _step_of(tensor: Tensor, count: int) -> int | None:
         return None
     row = tensor.count // tensor.shape[0]
     multiple = _BYTE // gcd(row, _BYTE)  # of rows, whose values end on a byte in any type
-    return max(multiple, count // row // multiple * multiple) * row
+    rows = max(count // row, min(tensor.dtype.rows_at_once, _MOST // row))
+    return max(multiple, rows // multiple * multiple) * row
 
 
 def fill_in_order(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Decoder", "PackedEncoding", "Part", "Weight"]
 
+_LINE = 1 << 12  # bytes
 _PIECE = buffer_size(1 << 20)  # values that one job decodes
 
 
@@ -101,6 +102,12 @@ class PackedEncoding(Encoding):
     @property
     def plain_type(self) -> str:
         return self.plain
+
+    @property
+    def rows_at_once(self) -> int:
+        """As many rows as make a line of a part some thousands of bytes long, where there are many lines."""
+        lined = [part for part in self.parts if part.lines > 1 and part.unit]
+        return max((-(-_LINE // part.entry_size) * part.unit for part in lined if part.entry_size), default=1)
 
     def nbytes(self, shape: Sequence[int]) -> int:
         return sum(part.size for part in self.parts)
