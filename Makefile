@@ -11,7 +11,7 @@ TORCH  ?= 0
 # More for pytest, such as ARGS="-k oinf".
 ARGS   ?=
 
-.PHONY: setup demo duplicates transformers chains test test-random test-all test-long lint bench fuzz fuzz-campaign fuzz-operations fuzz-table fuzz-native differential soak faults matrix docs pins dist platforms clean
+.PHONY: setup demo duplicates transformers packed chains test test-random test-all test-long lint bench fuzz fuzz-campaign fuzz-operations fuzz-table fuzz-native differential soak faults matrix docs pins dist platforms clean
 .DEFAULT_GOAL := test
 
 # Every version is in constraints.txt, those of what builds the package too; `make pins` writes it anew.
@@ -80,6 +80,11 @@ transformers:
 	PIP_BUILD_CONSTRAINT=$(CURDIR)/constraints-transformers$(TRANSFORMERS).txt \
 	.venv-transformers$(TRANSFORMERS)/bin/pip install --quiet . torch transformers
 	.venv-transformers$(TRANSFORMERS)/bin/python -m tests.neighbours.transformers_loads
+
+# Packed models made anew by the libraries of the quantizers, beside what holdall reads of them. The libraries that no group
+# can hold (gptqmodel, nvidia-modelopt) are compared where they are installed.
+packed: $(VENV)/.torch $(VENV)/.packed
+	$(BIN)/python -m tests.packed.make_golden
 
 # make chains CHAINS=20000 SEED=1: random chains of conversions against an oracle in numpy.
 CHAINS ?= 20000

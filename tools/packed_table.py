@@ -1,7 +1,7 @@
 """Fills in the table of docs/packed.md: for each scheme, what the tests do with packed models of its libraries.
 
-``python -m tools.packed_table`` rewrites it. The rows are the models in tests/golden/packed, by scheme; the columns are the
-tests that are marked with ``@pytest.mark.operation("read")``, each of which runs with every model.
+``python -m tools.packed_table`` rewrites it. The rows are the models in tests/golden/packed, by scheme; the columns are
+the tests that are marked with ``@pytest.mark.operation("read")``, each of which runs with every model.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Encoding(ABC):
 
     @property
     def rows_at_once(self) -> int:
-        """How many rows are read together at the least, if there is memory for them: fewer would be many small reads."""
+        """How many rows are read together at the least, where memory allows: fewer would be many small reads."""
         return 1
 
     @abstractmethod
