@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench import page, record
@@ -28,19 +29,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that nothing has gone wrong")
     parser.add_argument("--only", action="append", choices=list(TOPICS), metavar="TOPIC", help=", ".join(TOPICS))
+    parser.add_argument("--out", type=Path, help="where the page and the record go, instead of docs or bench/out")
     parser.add_argument("--page", action="store_true", help="measure nothing: make the page from the record again")
     asked = parser.parse_args()
     if asked.page:
         page.write(record.read(page.RECORD), ROOT)
         return 0
+    full = not asked.quick and asked.only is None
+    where = asked.out or (ROOT if full else ROOT / "bench" / "out")
     with tempfile.TemporaryDirectory(prefix="holdall-bench-", dir=os.environ.get("HOLDALL_BENCH_DIR")) as scratch:
         # Compiled modules are kept, whatever the caller's shell says: starting is not to be what is measured.
         os.environ |= {"PYTHONPYCACHEPREFIX": f"{scratch}/bytecode", "PYTHONDONTWRITEBYTECODE": ""}
-        found = measure_all(Run(Path(scratch), asked.quick), asked.only or list(TOPICS))
-    full = not asked.quick and asked.only is None
-    where = ROOT if full else ROOT / "bench" / "out"
-    record.write(found, where / "docs" / "benchmarks.json")
+        run, kept = Run(Path(scratch), asked.quick), where / "docs" / "benchmarks.json"
+        for found in measure_all(run, asked.only or list(TOPICS)):
+            if not full:  # a run that is stopped leaves what it had
+                record.write(found, kept)
+    record.write(found, kept)
     page.write(found, where)
+    if asked.only:
+        print("\n".join(page.list_all(found)))
     judged = list(verdicts(found))
     missed = [one for one in judged if not one.holds]
     for one in [] if asked.quick else missed:  # a quick run is too small to say
@@ -49,23 +56,28 @@ def main() -> int:
     return int(any(why.startswith(FAILED) for why in found.skipped))
 
 
-def measure_all(run: Run, topics: list[str]) -> record.Record:
-    """Every case of the topics."""
+def measure_all(run: Run, topics: list[str]) -> Iterator[record.Record]:
+    """Every case of the topics: yields what is known after each of them, and at the end."""
     began = time.monotonic()
     machine = record.describe_machine(run.scratch)
-    results = []
+    libraries = record.library_versions()
+    results: list[record.Result] = []
+
+    def so_far() -> record.Record:
+        minutes = round((time.monotonic() - began) / 60, 1)
+        return record.Record(record.today(), run.quick, machine, libraries, minutes, results, run.skipped)
+
     for number, topic in enumerate(topics, 1):
         try:
             for case in cases_of(topic, run):
                 line = Progress(f"[{number}/{len(topics)} {topic}] {case.title}", began)
                 results.append(record.result_of(topic, case, measure(case, line.show)))
                 line.done()
+                yield so_far()
         except RuntimeError as error:  # what a process that failed had to say; the other topics are still worth having
             print(f"{topic}: {error}", file=sys.stderr)
             run.skipped.append(FAILED + topic)
-    minutes = round((time.monotonic() - began) / 60, 1)
-    libraries = record.library_versions()
-    return record.Record(record.today(), run.quick, machine, libraries, minutes, results, run.skipped)
+    yield so_far()
 
 
 class Progress:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.case import EACH, Bar
 from bench.record import Line, Record, Result
 
-__all__ = ["Verdict", "speed_ratio", "throughput", "time_ratio", "verdicts"]
+__all__ = ["Verdict", "median", "speed_ratio", "throughput", "time_ratio", "verdicts"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from bench.case import EACH
 from bench.cases import TOPICS
-from bench.figures import Verdict, verdicts
+from bench.figures import Verdict, median, throughput, verdicts
 from bench.notes import note_on
 from bench.plots import PLOTS, draw_all
 from bench.record import Record, Result
 from bench.work import ROOT
 
-__all__ = ["PAGE", "RECORD", "bar_text", "fill", "generate", "readme", "write"]
+__all__ = ["PAGE", "RECORD", "bar_text", "fill", "generate", "list_all", "readme", "write"]
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 RECORD = ROOT / "docs" / "benchmarks.json"
@@ -150,6 +150,18 @@ def _headline(topic: str, group: list[Verdict]) -> list[str]:
         _limit(worst),
         count if held == len(group) else f"**{count}**",
     ]
+
+
+def list_all(record: Record) -> Iterator[str]:
+    """Every contender with its speed or time and its memory, and every bar, as lines of plain text."""
+    for result in record.results:
+        yield f"\n{result.title}"
+        for line in result.lines:
+            speed = throughput(line)
+            figure = f"{speed / 1e9:8.2f} GB/s" if speed and result.unit == "bytes" else f"{_time(median(line)):>13}"
+            yield f"  {line.name:44} {figure} {line.peak_mb:8.0f} MB"
+    for one in verdicts(record):
+        yield f"{'holds ' if one.holds else 'MISSED'} {one.title}: {one.contender}: {bar_text(one)}"
 
 
 def bar_text(one: Verdict) -> str:

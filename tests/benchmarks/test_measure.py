@@ -118,7 +118,7 @@ def test_a_topic_that_fails_does_not_take_the_others_along(tmp_path, monkeypatch
         yield Case(f"{topic} two", [Contender("two", work(fails) if topic == "bad" else work(sleeps, 0.0))], 1)
 
     monkeypatch.setattr(program, "cases_of", cases_of)
-    found = program.measure_all(Run(tmp_path), ["bad", "good"])
+    *_, found = program.measure_all(Run(tmp_path), ["bad", "good"])
     assert [result.title for result in found.results] == ["bad one", "good one", "good two"]
     assert found.skipped == [program.FAILED + "bad"]
     assert "no such thing" in capsys.readouterr().err
