@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from holdall.base.memory import _memory, lend_memory
-from holdall.base.parallel import map_in_order, thread_count, use_threads
+from holdall.base.memory import _memory, lend_memory, make_floats
+from holdall.base.parallel import map_in_order, map_spans, thread_count, use_threads
 from holdall.base.platform import core_count
 from holdall.errors import UnsupportedError
 
@@ -128,3 +128,37 @@ def test_blocks_inside_blocks_have_memory_of_their_own():
     with lend_memory(10) as outer, lend_memory(10) as inner:
         outer[:], inner[:] = b"a" * 10, b"b" * 10
         assert bytes(outer) == b"a" * 10
+
+
+def test_memory_of_a_result_is_used_again_when_no_array_is_on_it():
+    size = 1 << 18
+    first = make_floats((512, 512))
+    first[:] = 1
+    part, at = first[3:5], first.ctypes.data
+    del first
+    second = make_floats((size,))
+    second[:] = 2
+    assert second.ctypes.data != at, "a view of the first is still there"
+    assert (part == 1).all()
+    del part
+    third = make_floats((size,))
+    assert third.ctypes.data == at
+    third[:] = 3
+    assert (second == 2).all()
+    assert third.flags.writeable
+
+
+def test_small_and_huge_results_have_memory_of_their_own():
+    assert make_floats((3,)).base is None
+    assert make_floats((9 << 20,)).base is None
+    assert make_floats((0, 5)).shape == (0, 5)
+    assert make_floats(()).shape == ()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7, 16])
+def test_spans_are_shorter_where_threads_would_have_none(threads):
+    spans = list(map_spans(lambda start, stop: (start, stop), 1000, 400, threads, 8))
+    assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
+    assert spans[-1][1] == 1000
+    assert all(start % 8 == 0 for start, _ in spans)
+    assert min(3, threads) <= len(spans) <= max(3, threads)

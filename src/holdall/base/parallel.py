@@ -130,12 +130,20 @@ def count_ahead(threads: int | None = None) -> int:
     return 1 if count == 1 else _AHEAD * count + 1
 
 
-def map_spans(work: Callable[[int, int], R], count: int, step: int, threads: int | None = None) -> Iterator[R]:
+def map_spans(
+    work: Callable[[int, int], R], count: int, step: int, threads: int | None = None, least: int = 0
+) -> Iterator[R]:
     """Yield ``work(start, stop)`` for spans of ``step`` numbers from 0 to ``count`` and a rest, as by map_in_order.
+
+    With ``least`` spans are shorter where some threads would have none: by multiples of it, of which ``step`` is one.
 
     >>> list(map_spans(lambda start, stop: (start, stop), 5, 2))
     [(0, 2), (2, 4), (4, 5)]
+    >>> list(map_spans(lambda start, stop: (start, stop), 5, 4, threads=4, least=2))
+    [(0, 2), (2, 4), (4, 5)]
     """
+    if least:
+        step = min(step, -(-count // (thread_count(threads) * least)) * least)
     if count <= step:  # another thread would cost more than it saves
         return iter([work(0, count)] if count else [])
     return map_in_order(lambda start: work(start, min(start + step, count)), range(0, count, step), threads)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import islice
 from operator import le
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ from holdall.base.progress import Progress
 from holdall.cli import stdout_errors
 from holdall.cli.secrets import hide, hide_in_data
 
-__all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines", "hold_back"]
+__all__ = ["echo", "emit", "emit_bytes", "emit_heading", "emit_json", "emit_json_lines"]
+__all__ += ["emit_json_list", "encode_json", "hold_back"]
 __all__ += ["emit_pairs", "emit_table", "on_terminal", "show_progress", "warn", "width"]
 
 T = TypeVar("T")
@@ -31,9 +33,9 @@ def echo(line: str = "") -> None:
     _print(hide_in_data(line))
 
 
-def _print(text: str) -> None:
+def _print(text: str, end: str = "\n") -> None:
     with stdout_errors():
-        click.echo(text)
+        click.echo(text + end, nl=False)
 
 
 def warn(text: str) -> None:
@@ -84,10 +86,28 @@ def emit_json(*values: Any) -> None:
 
 def emit_json_lines(values: Iterable[Any]) -> None:
     """Print many JSON values, one a line."""
+    _print_batches(map(encode_json, values))  # a line of JSON has more than texts in it
+
+
+def emit_json_list(head: Mapping[str, Any], key: str, items: Iterable[str]) -> None:
+    """Print the JSON object ``head`` with one more value, a list of items that are encoded already, many at a time."""
+    before, rest = encode_json({**head, key: []})[:-2], iter(items)
+    while batch := list(islice(rest, _BATCH)):
+        _print(before + ",".join(batch), end="")
+        before = ","
+    _print(f"{'' if before == ',' else before}]}}")
+
+
+@cache
+def _find_encoder() -> Callable[[Any], str]:
     from json import JSONEncoder
 
-    encode = JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-    _print_batches(map(encode, map(hide_in_data, values)))  # a line of JSON has more than texts in it
+    return JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def encode_json(value: Any) -> str:
+    """Return the JSON text of a value, in ASCII."""
+    return _find_encoder()(hide_in_data(value))
 
 
 def emit_heading(text: str) -> None:

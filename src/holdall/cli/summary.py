@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdall.base.text import clean, plain, plural, shape_text, value_text
+from holdall.cli.output import encode_json
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from holdall.operations.preview import Preview
     from holdall.operations.stats import TensorStats
 
-__all__ = ["TensorFacts", "format_content", "format_facts", "gather_facts", "summary_to_json"]
+__all__ = ["TensorFacts", "content_to_json", "encode_facts", "format_content", "format_facts", "gather_facts"]
 
-_COUNTS = ("count", "nan", "inf", "zeros")
-_FIELDS = ("min", "max", "mean", "median", "std")
+_FIELDS = ("count", "nan", "inf", "zeros", "min", "max", "mean", "median", "std")
+_UNUSUAL = "    min {}, max {}, mean {}, median {}, std {}".format  # with figures as text
+_USUAL = "    min {:.6g}, max {:.6g}, mean {:.6g}, median {:.6g}, std {:.6g}".format
+_CYAN = tuple(click.style("|", fg="cyan").split("|"))  # what comes before and after: to style a name takes longer
 _WIDTH = 200  # letters of a metadata value
 
 
@@ -69,8 +72,10 @@ def format_facts(facts: TensorFacts) -> str:
     if isinstance(stats, str):
         lines = [f"{head}: {clean(stats)}"]
     else:
-        special = (("NaN", stats.nan), ("inf", stats.inf), ("zero", stats.zeros))
-        odd = "".join([f", {plural(count, kind)}" for kind, count in special if count])
+        odd = ""
+        if stats.nan or stats.inf or stats.zeros:
+            special = (("NaN", stats.nan), ("inf", stats.inf), ("zero", stats.zeros))
+            odd = "".join([f", {plural(count, kind)}" for kind, count in special if count])
         lines = [f"{head}: {plural(stats.count, 'element')}{odd}, {plural(tensor.nbytes, 'byte')}"]
     if tensor.scaling is not None:
         lines.append(f"    quant: {_format_scaling(tensor.scaling)}")
@@ -82,38 +87,57 @@ def format_facts(facts: TensorFacts) -> str:
     return "\n".join(lines)
 
 
-def summary_to_json(model: Model, facts: Iterable[TensorFacts]) -> dict[str, Any]:
-    """The summary for JSON."""
+def content_to_json(model: Model) -> dict[str, Any]:
+    """The size variables and the metadata for JSON."""
     return {
         "sizevars": dict(model.sizevars),
         "metadata": {key: plain(value) for key, value in model.metadata.items()},
-        "stats": [_facts_to_json(row) for row in facts],
     }
+
+
+def encode_facts(facts: TensorFacts) -> str:
+    """The JSON text of one tensor: objects for all of them would take several times as much memory."""
+    row = _facts_to_json(facts)
+    try:
+        return encode_json(row)
+    except (TypeError, ValueError):  # a value that JSON does not have, such as infinity
+        return encode_json(plain({key: _spell_gaps(value) for key, value in row.items()}))
 
 
 def _facts_to_json(facts: TensorFacts) -> dict[str, Any]:
     tensor, stats = facts.tensor, facts.stats
-    row: dict[str, Any] = {"name": tensor.name, "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
+    row: dict[str, Any] = {"name": tensor.name, "dtype": str(tensor.dtype), "shape": tensor.shape}
     if isinstance(stats, str):
         return {**row, "skipped": stats}
-    row.update((name, plain(getattr(stats, name))) for name in (*_COUNTS, *_FIELDS))
-    row["histogram"] = [[plain(part.low), plain(part.high), part.count] for part in stats.histogram]
+    for name in _FIELDS:
+        row[name] = getattr(stats, name)
+    row["histogram"] = [(part.low, part.high, part.count) for part in stats.histogram]
     rows = () if facts.preview is None else facts.preview.rows
-    row["preview"] = [["..." if value is ... else plain(value) for value in part] for part in rows]
-    return {**row, "nbytes": tensor.nbytes}
+    row["preview"] = _spell_gaps(rows) if any(... in part for part in rows) else rows
+    row["nbytes"] = tensor.nbytes
+    return row
+
+
+def _spell_gaps(value: Any) -> Any:
+    """``value`` with text where a preview leaves something out."""
+    if value is ...:
+        return "..."
+    return [_spell_gaps(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _format_stats(stats: TensorStats) -> list[str]:
     figures = (stats.min, stats.max, stats.mean, stats.median, stats.std)
-    lines = ["    min {}, max {}, mean {}, median {}, std {}".format(*map(_number, figures))]
+    usual = None not in figures
+    lines = [_USUAL(*figures) if usual else _UNUSUAL(*map(_number, figures))]
     most = max([part.count for part in stats.histogram], default=0)
     end, text = None, ""
     for part in stats.histogram:
-        low = text if part.low == end else _number(part.low)  # mostly the end of the bin before
-        end = part.high
-        text = low if part.low == end else _number(end)
-        span = low if part.low == end else f"{low} .. {text}"
-        lines.append(f"    {span:>26}  {'█' * (round(30 * part.count / most) or 1)} {part.count:,}")
+        first, last, count = part.low, part.high, part.count
+        low = text if first == end else f"{first:.6g}"  # mostly the end of the bin before
+        text = low if first == last else f"{last:.6g}"
+        span = low if first == last else f"{low} .. {text}"
+        end = last
+        lines.append(f"    {span:>26}  {'█' * (round(30 * count / most) or 1)} {count:,}")
     return lines
 
 
@@ -177,4 +201,4 @@ def _number(value: Any) -> str:
 
 
 def _style(name: str) -> str:
-    return click.style(clean(name), fg="cyan")
+    return clean(name).join(_CYAN)

@@ -9,9 +9,9 @@ import click
 from holdall.base.check import SEVERITIES
 from holdall.base.text import brief, clean, file_text, plural
 from holdall.cli.options import EXIT_CODES, FILE, Reading, add_reading_options, add_threads_option, for_each_file
-from holdall.cli.output import echo, emit, emit_json, emit_pairs, hold_back, show_progress
+from holdall.cli.output import echo, emit, emit_json, emit_json_list, emit_pairs, hold_back, show_progress
 from holdall.cli.side_files import read_side_json
-from holdall.cli.summary import format_content, format_facts, gather_facts, summary_to_json
+from holdall.cli.summary import content_to_json, encode_facts, format_content, format_facts, gather_facts
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -62,8 +62,11 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
             facts = _to_json(report)
             if stats and report.ok:
                 with reading.open(path) as model:
-                    facts |= summary_to_json(model, _gather(path, model))
-            emit_json(facts)
+                    facts |= content_to_json(model)
+                    # All before the first is printed: an error leaves no half of a document.
+                    emit_json_list(facts, "stats", list(map(encode_facts, _gather(path, model))))
+            else:
+                emit_json(facts)
         else:
             echo(_format_verdict(report))
             emit(line for finding in report.findings for line in format_finding(finding))

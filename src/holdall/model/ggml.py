@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from holdall.base.buffer_sizes import buffer_size
+from holdall.base.memory import make_floats
 from holdall.base.parallel import map_spans
 from holdall.errors import UnsupportedError
 from holdall.model.encodings import Encoding
@@ -36,7 +37,7 @@ REMOVED: Mapping[int, str] = {
 }  # fmt: skip
 
 _NATIVE = frozenset({2, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 42})  # decoded by the kernels
-_PIECE = buffer_size(1 << 20)  # values that one job decodes
+_PIECE, _LEAST = buffer_size(1 << 20), buffer_size(1 << 18)  # values that one job decodes, and at least
 
 
 class Blocks(Encoding):
@@ -89,16 +90,15 @@ class Blocks(Encoding):
             out[...] = self.decode(ranges[0], out.shape)
 
     def _decode_by_kernels(self, stored: memoryview) -> NDArray[Any]:
-        import numpy as np
-
         blocks = stored.nbytes // self.block_bytes
-        out = np.empty(blocks * self.elements, np.float32)
+        out = make_floats((blocks * self.elements,))
 
         def decode_piece(start: int, stop: int) -> None:
             values = out[start * self.elements : stop * self.elements]
             self._decode_blocks(stored[start * self.block_bytes : stop * self.block_bytes], values)
 
-        for _ in map_spans(decode_piece, blocks, max(1, _PIECE // self.elements)):
+        step, least = (max(1, values // self.elements) for values in (_PIECE, _LEAST))
+        for _ in map_spans(decode_piece, blocks, step, least=least):
             pass
         return out
 

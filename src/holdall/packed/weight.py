@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdall.base.buffer_sizes import buffer_size
+from holdall.base.memory import make_floats
 from holdall.base.parallel import map_spans
 from holdall.errors import ContentError
 from holdall.model.dtypes import DType
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Decoder", "PackedEncoding", "Part", "Weight"]
 
 _LINE = 1 << 12  # bytes
-_PIECE = buffer_size(1 << 20)  # values that one job decodes
+_PIECE, _LEAST = buffer_size(1 << 20), buffer_size(1 << 18)  # values that one job decodes, and at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +124,15 @@ class PackedEncoding(Encoding):
         return ranges
 
     def decode(self, data: memoryview, shape: Sequence[int]) -> NDArray[Any]:
-        import numpy as np
-
-        out = np.empty(self.shape, np.float32)
+        out = make_floats(self.shape)
 
         def decode_span(start: int, stop: int) -> None:
             pieces = [data[low:high] for low, high in self._list_ranges(start, stop)]
             self.decode_rows_into(pieces, out[start:stop], start)
 
         if out.size:
-            for _ in map_spans(decode_span, self.shape[0], max(1, _PIECE // prod(self.shape[1:]))):
+            step, least = (max(1, values // prod(self.shape[1:])) for values in (_PIECE, _LEAST))
+            for _ in map_spans(decode_span, self.shape[0], step, least=least):
                 pass
         return out
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from holdall.base.buffer_sizes import buffer_size
+from holdall.base.memory import make_floats
 from holdall.base.parallel import map_spans
 from holdall.errors import ContentError
 from holdall.model.encodings import Encoding
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MCF", "BlockEncoding", "FlatEncoding", "McfEncoding", "encoding_of"]
 
-_PIECE = buffer_size(1 << 20)  # values that one job decodes: a multiple of 8, so that codes begin on a byte
+# Values that one job decodes, and at least: multiples of 8, so that codes begin on a byte.
+_PIECE, _LEAST = buffer_size(1 << 20), buffer_size(1 << 18)
 
 
 class McfEncoding(Encoding):
@@ -79,9 +81,7 @@ class BlockEncoding(McfEncoding):
         return [where.scales, where.subs, where.codes] if where.supers else [where.scales, where.codes]
 
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
-        import numpy as np
-
-        out = np.empty((shape[0], shape[1]), np.float32)
+        out = make_floats((shape[0], shape[1]))
         self._fill(regions, out, None)
         return out
 
@@ -99,7 +99,7 @@ class BlockEncoding(McfEncoding):
             parts = [region[start * width : stop * width] for region, width in zip(regions, widths, strict=True)]
             self.decode_rows_into(parts, out[start:stop])
 
-        for _ in map_spans(decode, rows, max(1, _PIECE // cols), threads):
+        for _ in map_spans(decode, rows, max(1, _PIECE // cols), threads, max(1, _LEAST // cols)):
             pass
 
     def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
@@ -133,16 +133,14 @@ class FlatEncoding(McfEncoding):
         return [(0, where.codes[0]), where.codes]
 
     def _decode(self, regions: Sequence[memoryview], shape: Sequence[int]) -> NDArray[Any]:
-        import numpy as np
-
         head, codes = regions
-        bits, out = self.method.bits, np.empty(tuple(shape), np.float32)
+        bits, out = self.method.bits, make_floats(shape)
         flat = out.reshape(-1)
 
         def decode(start: int, stop: int) -> None:
             self.decode_rows_into([head, codes[start * bits // 8 : (stop * bits + 7) // 8]], flat[start:stop])
 
-        for _ in map_spans(decode, out.size, _PIECE):
+        for _ in map_spans(decode, out.size, _PIECE, least=_LEAST):
             pass
         return out
 

@@ -67,7 +67,11 @@ class CodePass(TensorPass):
 
     def finish(self, parts: list[tuple[NDArray[np.int64], NDArray[np.int64]] | None]) -> TensorStats:
         meaning = _meaning_of(self._dtype.numpy)
-        codes, counts = meaning.list_counts(self._counters.total()) if parts[0] is None else parts[0]
+        if parts[0] is None:
+            with self._counters.total() as table:
+                codes, counts = meaning.list_counts(table)
+        else:
+            codes, counts = parts[0]
         if self._each > 1:
             codes, counts = self._count_elements(codes, counts)
         if parts[0] is not None or self._each > 1:
@@ -99,7 +103,7 @@ class _Meaning:
     def list_counts(self, table: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The codes that occur, in the order of their values, and how often each does."""
         counts = table[self.order]
-        found = counts.nonzero()[0]
+        found = (counts != 0).nonzero()[0]
         return self.order[found], counts[found].astype(np.int64)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdall.binary import kernels
-from holdall.binary.kernels.measure_reference import LAST_PLACE, code_distances, distance_at, places_of
+from holdall.binary.kernels.measure_reference import CODES, LAST_PLACE, code_distances, distance_at, places_of
 from holdall.operations.stats.measures import Bin, Number
 
 if TYPE_CHECKING:
@@ -141,11 +141,17 @@ class CodedValues:
         self._origin = _fix(origin)
         self._exponent = frexp(scale)[1] - 1  # the scale is a power of two
         self._dtype = dtype
-        codes = counts.nonzero()[0]
-        self._places, at = np.unique(places_of(codes), return_inverse=True)
-        self._sums = np.zeros(self._places.size + 1, np.int64)  # how many are at places before each
-        np.add.at(self._sums, at + 1, counts[codes].astype(np.int64))
-        np.cumsum(self._sums, out=self._sums)
+        codes = (counts != 0).nonzero()[0]  # of booleans they are found ten times as fast
+        below = int(np.searchsorted(codes, CODES // 2))  # codes are ascending; places are so below zero backwards
+        order = np.concatenate([codes[below:][::-1], codes[:below]])
+        places, found = places_of(order), counts[order].astype(np.int64)
+        zeros = codes.size - below  # where zero is, if it occurs with both signs
+        if 0 < zeros < codes.size and places[zeros - 1] == places[zeros]:
+            found[zeros - 1] += found[zeros]
+            places, found = np.delete(places, zeros), np.delete(found, zeros)
+        self._places = places
+        self._sums = np.zeros(places.size + 1, np.int64)  # how many are at places before each
+        np.cumsum(found, out=self._sums[1:])
 
     def count_bins(self, low: Number, high: Number, bins: int) -> tuple[Bin, ...]:
         """Count all in bins whose borders are as near to those of equal bins as the codes allow."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from holdall.base.parallel import thread_count
 from holdall.errors import ContentError, FormatError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -117,14 +118,36 @@ class Counters:
         try:
             table = self._free.pop()
         except IndexError:
-            table = np.zeros(self._codes, np.uint64)
+            table = _take_table(self._codes)
             self._all.append(table)
         yield table
         self._free.append(table)
 
-    def total(self) -> NDArray[np.uint64]:
-        """The sum of all tables, which are given up."""
+    @contextmanager
+    def total(self) -> Iterator[NDArray[np.uint64]]:
+        """A block with the sum of all tables. They are given up, and used again for other tensors."""
         found, *others = self._all
         for table in others:
             found += table
-        return found
+        yield found
+        for table in self._all:
+            _keep_table(table)
+        self._all, self._free = [], []
+
+
+# Tables of zeros. To get fresh pages for them takes as long as to count, and threads wait for each other's.
+_tables: dict[int, list[NDArray[np.uint64]]] = {}
+
+
+def _take_table(codes: int) -> NDArray[np.uint64]:
+    try:
+        return _tables[codes].pop()
+    except (KeyError, IndexError):
+        return np.zeros(codes, np.uint64)
+
+
+def _keep_table(table: NDArray[np.uint64]) -> None:
+    kept = _tables.setdefault(table.size, [])
+    if len(kept) < thread_count():
+        table.fill(0)
+        kept.append(table)

@@ -129,9 +129,11 @@ class NumberPass(TensorPass):
         if self._has_no_scale(whole):
             self.better_scale = _choose_scale(whole)
             return None
-        coded = self._make_coded(self._counters.total()) if self.bins and whole.finite else None
-        histogram = () if coded is None else coded.count_bins(whole.low, whole.high, self.bins)
-        return self._describe(whole, None, histogram)
+        if not self.bins or not whole.finite:
+            return self._describe(whole, None, ())
+        with self._counters.total() as table:
+            coded = self._make_coded(table)
+        return self._describe(whole, None, coded.count_bins(whole.low, whole.high, self.bins))
 
     def _measure_all(self, data: memoryview) -> TensorStats:
         """The statistics of a tensor whose values are all at hand."""
