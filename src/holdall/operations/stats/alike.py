@@ -142,7 +142,11 @@ def _count_bins(
     for number, border in enumerate(borders.T, 1):
         above[number] = (values >= border).sum(axis=0)
     # Of equal values all borders are the value, and all bins but the last one empty.
-    filled = (above[:-1] - above[1:]).T.tolist()
-    edges = np.column_stack([low, borders, high]).tolist()
-    for row, counts in zip(edges, filled, strict=True):
-        yield tuple([Bin(*ends, number) for ends, number in zip(pairwise(row), counts, strict=True) if number])
+    filled = (above[:-1] - above[1:]).T
+    tensor, bin = filled.nonzero()
+    edges = np.column_stack([low, borders, high])
+    columns = (edges[tensor, bin], edges[tensor, bin + 1], filled[tensor, bin])
+    bins = list(map(Bin._make, zip(*(column.tolist() for column in columns), strict=True)))
+    stops = np.cumsum((filled != 0).sum(axis=1)).tolist()
+    for start, stop in pairwise([0, *stops]):
+        yield tuple(bins[start:stop])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,24 +24,22 @@ __all__ = ["Bin", "Counters", "Number", "TensorPass", "TensorStats"]
 Number: TypeAlias = int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Bin:
+class Bin(NamedTuple):
     """How many elements lie in ``low <= x < high``; the last bin includes ``high``, a single value has both equal."""
 
     low: Number
     high: Number
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
 
 
-@dataclass(frozen=True, slots=True)
-class TensorStats:
+class TensorStats(NamedTuple):
     """What the values of a tensor are like. NaN and infinities are counted, and left out of everything else.
 
     Without a finite element ``min`` to ``std`` are None. ``median`` is exact, and None if elements of four or eight
     bytes are more than 1,048,576. ``std`` is that of a population. ``histogram`` has the bins that are not empty.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     nan: int = 0
     inf: int = 0
     zeros: int = 0
