@@ -131,3 +131,13 @@ def test_a_rule_against_a_name_of_a_megabyte_ends(long_name, tmp_path):
     assert report.tensors == 2
     with holdall.open(tmp_path / "s.npz") as model:
         assert sorted(model) == ["a" * 40 + "c", "x"]
+
+
+@pytest.mark.parametrize("depth", [250, 300, 400, 1000, 5000])
+def test_groups_of_any_depth_are_matched_or_refused(depth):
+    """Between what Python cannot parse and what can be followed lies what is parsed, and too deep to be compiled."""
+    pattern = "(" * depth + "a" + ")*" * depth
+    try:
+        assert compile_regex(pattern).search("aaa")
+    except (re.error, UnsupportedError) as error:
+        assert "too deep" in str(error) or "not supported" in str(error) or "steps" in str(error)

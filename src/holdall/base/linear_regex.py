@@ -81,7 +81,10 @@ def compile_regex(pattern: str) -> LinearRegex:
     >>> compile_regex(r"^h[.](\\d+)").replace("h.3.w", r"layer.\\1", 1)
     'layer.3.w'
     """
-    return LinearRegex(pattern)
+    try:
+        return LinearRegex(pattern)
+    except RecursionError:
+        raise re.error("groups lie too deep in each other", pattern) from None
 
 
 def _parse(pattern: str) -> Any:
@@ -92,8 +95,6 @@ def _parse(pattern: str) -> Any:
             return _parser.parse(pattern)
         except OverflowError:
             raise re.error("a number of repetitions is too large", pattern) from None
-        except RecursionError:
-            raise re.error("groups lie too deep in each other", pattern) from None
 
 
 class LinearRegex:
