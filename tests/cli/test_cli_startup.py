@@ -38,14 +38,14 @@ def within(modules: set[str], package: str) -> set[str]:
 
 def test_version_loads_only_the_group():
     modules = loaded("--version")
-    assert within(modules, "holdall") == {"holdall", "holdall.cli"}
+    assert within(modules, "holdall") == {"holdall", "holdall.cli", "holdall.cli.secrets"}
     for package in ("numpy", *HEAVY):
         assert not within(modules, package), package
 
 
 def test_help_imports_no_command():
     modules = loaded("--help")
-    assert within(modules, "holdall") == {"holdall", "holdall.cli"}
+    assert within(modules, "holdall") == {"holdall", "holdall.cli", "holdall.cli.secrets"}
     assert not within(modules, "numpy")
 
 
@@ -60,7 +60,7 @@ def test_info_into_a_pipe_loads_little(model_path):
     assert not {row.module for row in BUILT_IN if row.name != "oinf"} & modules
     assert not within(modules, "holdall.format.foreign")
     ours = {name for name in modules if name.startswith("holdall.cli")}
-    assert ours == {"holdall.cli", *(f"holdall.cli.{part}" for part in ("info", "options", "output"))}
+    assert ours == {"holdall.cli", *(f"holdall.cli.{part}" for part in ("info", "options", "output", "secrets"))}
 
 
 def test_info_of_a_format_without_a_magic_asks_no_other_format(model_path):
