@@ -63,6 +63,7 @@ FOREIGN = {
     "graph": (field(1, field(1, b"input") + field(2, b"Placeholder")), "is a TensorFlow graph (GraphDef"),
     "tensor": (field(1, 2) + field(1, 3) + field(2, 1) + field(9, bytes(24)), "is a single ONNX tensor (TensorProto"),
     "dlib": (b"\1\1\1\rloss_metric_2" + bytes(60), "is a network of dlib"),
+    "fst": (b"\xd6\xfd\xb2\x7e\6\0\0\0vector" + bytes(60), "is a transducer of OpenFst"),
     "lm": (b"Trie Language Model" + bytes(60), "is a language model of PocketSphinx"),
     "onnxjson": (
         b'{\n  "ir_version": "8",\n  "graph": {}\n}',

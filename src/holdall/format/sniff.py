@@ -54,6 +54,7 @@ _MARKS = (
     (0, b"\x47\x6b\x30\x01", "a file of weights of ncnn", _ONNX),
     (0, b"\x28\xb5\x2f\xfd", "compressed with zstd", _UNPACK),
     (0, b"\x01\x01\x01\rloss_metric_", "a network of dlib", "save the weights from the program that made it"),
+    (0, b"\xd6\xfd\xb2\x7e", "a transducer of OpenFst", ""),
     (0, b"Trie Language Mo", "a language model of PocketSphinx", ""),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (257, b"ustar", "a tar archive, as NeMo checkpoints are", _UNPACK),

@@ -250,3 +250,20 @@ def test_arrays_beside_objects_are_written_as_a_flat_dict(tmp_path):
     report = holdall.convert(tmp_path / "m.pt", tmp_path / "out.pt")
     assert any("written as a flat dict" in note for note in report.changes)
     assert torch.load(tmp_path / "out.pt", weights_only=True)["m.a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a", "b"]), np.array([b"a"]), np.array(["2020-01-01"], "M8[D]"), np.array([1], "m8[s]"),
+        np.zeros(2, [("a", "f4"), ("b", "i4")]), np.ma.array([1.0, 2.0], mask=[0, 1]),
+    ],
+    ids=["text", "bytes", "date", "time", "record", "masked"],
+)  # fmt: skip
+def test_arrays_of_other_kinds_stay_objects(tmp_path, array):
+    torch.save({"x": array, "w": torch.ones(2)}, tmp_path / "m.pt")
+    with holdall.open(tmp_path / "m.pt") as model:
+        assert model.tensors.names == ["w"]
+        assert "numpy" in holdall.formats()["torch"].unique_content(model)["objects"]
+    report = holdall.verify(tmp_path / "m.pt")
+    assert report.ok and "numpy" in report.unchecked

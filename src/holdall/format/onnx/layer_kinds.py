@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["find_layer_kinds"]
 
-_EMBEDDING = "embedding"
+_EMBEDDING, _RECURRENT = "embedding", "recurrent"
 # The kinds of nodes by their operator, and how many inputs come before the weights.
 _OPERATORS = (
     (re.compile(r"(?:QLinear|Nhwc|Fused|Deform)*Conv(?:Integer|Transpose)?"), "convolution", 1),
-    (re.compile(r"(?:DynamicQuantize|Q)?(?:LSTM|GRU|RNN)"), "recurrent", 1),
+    (re.compile(r"(?:DynamicQuantize|Q)?(?:LSTM|GRU|RNN)"), _RECURRENT, 1),
     (re.compile(r"\w*Normalization"), "norm", 1),
     (re.compile(r"\w*Attention"), "attention", 1),
     (re.compile(r"\w*MatMul\w*|\w*Gemm\w*"), "linear", 0),
@@ -35,6 +35,7 @@ _OPERATORS = (
 _TABLES = ("Gather", "GatherBlockQuantized")  # an embedding if what they gather from has two dimensions
 _DECODING = ("DequantizeLinear", "QuantizeLinear")  # whose scale and zero point belong to the values
 _PASSING = ("Identity", "Cast", "Transpose", "Reshape", "Squeeze", "Unsqueeze", *_DECODING)
+_ORDERING = {"Slice": 1, "Concat": None}  # by which gates are put in order; how many inputs are values
 _DEEP = 128  # graphs in graphs and functions in functions that are followed
 _LONGEST = 64  # letters of an operator
 
@@ -138,6 +139,8 @@ class _Finder:
         if node.op in _PASSING:
             beside = _Use(_EMBEDDING if made.gathered else made.kind) if node.op in _DECODING else _NONE
             return [(name, beside if place else made) for place, name in enumerate(inputs)]
+        if node.op in _ORDERING and made.kind == _RECURRENT:
+            return [(name, made) for name in inputs[: _ORDERING[node.op]]]
         if node.op in _TABLES:
             return [(name, _Use(gathered=True)) for name in inputs[:1]]
         kind, first = _find_operator(node.op[:_LONGEST])

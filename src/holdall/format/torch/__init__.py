@@ -87,7 +87,7 @@ class Torch(ZipFormat):
     def list_unchecked(self, model: Model) -> list[str]:
         """Objects, the program of TorchScript, and the entries beside it that are not read."""
         opaque = _find_opaque(model)
-        described = None if opaque is None else opaque.describe()
+        described = None if opaque is None else opaque.describe(most=3)
         return [*([described] if described else []), *list_unread_entries(model.native)]
 
     def describe(self, model: Model) -> Mapping[str, str | Sequence[Mapping[str, Any]]]:

@@ -216,8 +216,8 @@ class OpaqueContent:
         """
         return sorted(self.classes.items(), key=lambda pair: (not _may_run(pair[0]), -pair[1]))
 
-    def describe(self) -> str | None:
-        """Say what no file but this one can hold; None if there is nothing."""
-        found = [plural(sum(self.classes.values()), "object") + f" ({list_text(list(self.classes))})"]
+    def describe(self, most: int = 10) -> str | None:
+        """Say what no file but this one can hold, with ``most`` of the classes; None if there is nothing."""
+        found = [plural(sum(self.classes.values()), "object") + f" ({list_text(list(self.classes), most=most)})"]
         parts = (found if self.classes else []) + (["its program"] if self.code else [])
         return " and ".join(parts) or None
