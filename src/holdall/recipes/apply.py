@@ -12,7 +12,7 @@ from holdall.base.text import list_text, plural
 from holdall.errors import ContentError, FormatError, UnsupportedError
 from holdall.format import registry
 from holdall.format.hf_assets import find_model_name, kind_of_asset
-from holdall.model.dtypes import DType
+from holdall.model.dtypes import DTYPES, DType
 from holdall.model.metadata import Entry, Metadata
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
@@ -20,7 +20,7 @@ from holdall.model.vocab import Vocab
 from holdall.recipes.applied import Applied, Row
 from holdall.recipes.expressions import describe_call
 from holdall.recipes.keys import flatten_keys, is_used, list_keys, name_key, nest_keys, set_key, with_architecture
-from holdall.recipes.makers import MAKERS
+from holdall.recipes.makers import MAKERS, MOST_VALUES
 from holdall.recipes.naming import Group, group_names
 from holdall.recipes.rows import Line, Recipe, Side
 from holdall.recipes.shapes import StatedShapes
@@ -336,7 +336,8 @@ class _Back(_Way):
         probe.define(self.recipe.let)
         try:
             known = [probe.evaluate(argument) for argument in arguments]
-            found = MAKERS[name].find(tensor.numpy().reshape(-1), *known) if tensor.ndim == 1 else None
+            plain = tensor.ndim == 1 and tensor.dtype == DTYPES["f32"] and tensor.count <= MOST_VALUES
+            found = MAKERS[name].find(tensor.numpy(), *known) if plain else None
         except ContentError as error:
             self.env.report(f"tensor {tensor.name!r}: {error}")
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import pi
+from math import isfinite, pi
 from typing import TYPE_CHECKING, Any
 
 from holdall.errors import ContentError
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["MAKERS", "Maker"]
+__all__ = ["MAKERS", "MOST_VALUES", "Maker"]
 
-_MOST = 1 << 20  # rotary dimensions, which a configuration may state
+_LARGEST = float(1 << 127)  # of the numbers that the factors are computed of
+MOST_VALUES = 1 << 20  # of a tensor that is computed from the numbers that a configuration states
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,20 @@ def _make_llama3_factors(
     import numpy as np
 
     for name, value in zip(_LLAMA3, (base, dims, factor, low, high, old), strict=True):
-        if not _is_number(value) or not value > 0:
-            raise ContentError(f"rope scaling needs {name}, a number above 0, not {value!r}")
+        if not _is_number(value) or not 0 < value < _LARGEST:
+            raise ContentError(f"rope scaling needs {name}, a number above 0 that f32 holds, not {value!r}")
     if factor < 1 or old != int(old):
         raise ContentError(f"rope scaling is by 1 or more, of a whole number of positions, not by {factor} of {old}")
-    if not low < high or dims > _MOST:
+    if not low < high or dims > MOST_VALUES:
         raise ContentError(f"rope scaling from {low} to {high} with {dims} dimensions cannot be")
     exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
-    waves = np.float32(2 * pi) * np.float32(base) ** exponents
-    smooth = (np.float32(old) / waves - np.float32(low)) / np.float32(high - low)
-    between = np.float32(1) / ((np.float32(1) - smooth) / np.float32(factor) + smooth)
-    made = np.where(waves > old / low, np.float32(factor), np.where(waves < old / high, np.float32(1), between))
+    with np.errstate(all="ignore"):
+        waves = np.float32(2 * pi) * np.float32(base) ** exponents
+        smooth = (np.float32(old) / waves - np.float32(low)) / np.float32(high - low)
+        between = np.float32(1) / ((np.float32(1) - smooth) / np.float32(factor) + smooth)
+        made = np.where(waves > old / low, np.float32(factor), np.where(waves < old / high, np.float32(1), between))
+    if not np.isfinite(made).all():
+        raise ContentError(f"rope scaling from {low} to {high} by {factor} gives numbers that f32 does not hold")
     return made.astype(np.float32)
 
 
@@ -64,7 +68,9 @@ def _find_llama3(values: NDArray[np.float32], base: float, dims: int, *unknown: 
     """Find factor, low, high and old; None if none of the likely ones makes ``values``."""
     import numpy as np
 
-    factor = float(str(np.float32(values.max()))) if values.size else 0.0
+    if not (_is_number(base) and _is_number(dims) and values.size == (dims + 1) // 2 > 0 and np.isfinite(values).all()):
+        return None
+    factor = float(str(np.float32(values.max())))
     for low, high, old in _guess_llama3(values, base, dims, factor):
         try:
             made = _make_llama3_factors(base, dims, factor, low, high, old)
@@ -85,11 +91,12 @@ def _guess_llama3(
     between = ((values > 1) & (values < factor)).nonzero()[0]
     if len(between) > 1:
         ends = between[[0, -1]]
-        waves = 2 * pi * float(base) ** (2.0 * ends / dims)
-        smooth = (1 / values[ends].astype(np.float64) - 1 / factor) / (1 - 1 / factor)
-        slope = float((smooth[0] - smooth[1]) / (1 / waves[0] - 1 / waves[1]))
-        shift = float(slope / waves[0] - smooth[0])
-        for old in (2**power for power in range(7, 24)):
+        with np.errstate(all="ignore"):  # of a tensor that nothing like it made
+            waves = 2 * pi * float(base) ** (2.0 * ends / dims)
+            smooth = (1 / values[ends].astype(np.float64) - 1 / factor) / (1 - 1 / factor)
+            slope = float((smooth[0] - smooth[1]) / (1 / waves[0] - 1 / waves[1]))
+            shift = float(slope / waves[0] - smooth[0])
+        for old in (2**power for power in range(7, 24)) if slope and isfinite(slope) else ():
             low, high = old * shift / slope, old * (1 + shift) / slope
             for digits in (0, 1, 2, 3):
                 yield round(low, digits), round(high, digits), old
