@@ -49,7 +49,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Misuse(ContentError):
-    """A recipe uses an operation or a function in a way that it does not allow: a mistake in the recipe, with a place."""
+    """An operation or a function gets values of the wrong kind: a mistake in the recipe, which has a place."""
 
 
 def check_expression(text: str) -> None:
