@@ -14,6 +14,7 @@ TOPICS = {
     "read": "Reading all tensors",
     "save": "Saving",
     "many": "A million tensors",
+    "commands": "Every command on many tensors",
     "convert": "Converting",
     "packed": "Decoding packed checkpoints",
     "verify": "Verifying",
