@@ -269,9 +269,9 @@ class Looked:
         inside = begin if self.whole else 0  # a row whose parts are read alone begins with a byte and with a block
         flat = out.reshape(-1)
         np.take(np.array(self.table, np.float32), codes[inside : inside + flat.size], out=flat)
-        scales = self._read_scales(parts, begin - inside)
         places = (np.arange(flat.size) + inside) // self.block
-        flat *= scales[places]
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            flat *= self._read_scales(parts, begin - inside)[places]
 
     def _read_scales(self, parts: Sequence[NDArray[Any]], begin: int) -> Floats:
         import numpy as np
