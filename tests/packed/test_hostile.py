@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -77,3 +78,54 @@ def test_no_shape_of_a_part_brings_out_another_error(name: str, tmp_path: Path) 
             other.tensors = content.tensors | {part: np.ascontiguousarray(changed)}
             number += 1
             decode(write_content(other, tmp_path / str(number)))
+
+
+def write_words(path: Path, layers: list[str], settings: dict[str, Any]) -> Path:
+    """A folder of compressed-tensors with a small matrix of four bits for each layer."""
+    tensors: dict[str, np.ndarray] = {}
+    for layer in layers:
+        tensors[f"{layer}.weight_packed"] = np.zeros((2, 2), np.int32)
+        tensors[f"{layer}.weight_scale"] = np.ones((2, 1), np.float16)
+        tensors[f"{layer}.weight_shape"] = np.array([2, 16], np.int64)
+    group = {"weights": {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": True}, "targets": ["Linear"]}
+    stated = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": group}}
+    path.mkdir()
+    holdall.save(path / "model.safetensors", tensors)
+    (path / "config.json").write_text(json.dumps({"quantization_config": {**stated, **settings}}))
+    return path
+
+
+def test_patterns_that_cannot_be_followed_are_refused(tmp_path: Path) -> None:
+    folder = write_words(tmp_path / "m", ["a"], {"ignore": ["re:(?!a).*"]})
+    with pytest.raises(holdall.ContentError, match=r"pattern '\(\?!a\)\.\*' cannot be followed: a look ahead"):
+        holdall.numpy.load_file(folder, decode=True)
+
+
+def test_patterns_for_many_layers_end(tmp_path: Path) -> None:
+    layers = [f"model.layers.{n}.self_attn.q_proj" for n in range(200)]
+    folder = write_words(
+        tmp_path / "m", layers, {"ignore": [f"re:([a-z.]+|[0-9.]+)*[A-Z]{{{n}}}" for n in range(1, 999)]}
+    )
+    began = time.process_time()
+    with pytest.raises(holdall.ContentError, match="998 patterns for this many layers take too long"):
+        holdall.numpy.load_file(folder, decode=True)
+    assert time.process_time() - began < 30
+
+
+def test_the_patterns_of_a_large_model_of_experts_take_little(tmp_path: Path) -> None:
+    layers = [f"model.layers.{n}.mlp.experts.{e}.{part}_proj" for n in range(20) for e in range(100) for part in "abc"]
+    ignored = ["re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", "lm_head"]
+    folder = write_words(tmp_path / "m", layers, {"ignore": ignored})
+    assert len(holdall.numpy.load_file(folder, decode=True)) == len(layers)
+
+
+def test_weights_without_rows_or_columns_are_read_or_refused(tmp_path: Path) -> None:
+    folder = write_words(tmp_path / "m", ["a"], {})
+    words = {"a.weight_packed": np.zeros((2, 0), np.int32), "a.weight_scale": np.ones((2, 1), np.float16)}
+    holdall.save(folder / "model.safetensors", {**words, "a.weight_shape": np.array([2, 0], np.int64)})
+    decode(folder)
+    stated = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    (folder / "config.json").write_text(json.dumps({"quantization_config": stated}))
+    parts = {"q.qweight": np.zeros((0, 8), np.int32), "q.qzeros": np.zeros((0, 8), np.int32)}
+    holdall.save(folder / "model.safetensors", {**parts, "q.scales": np.zeros((0, 64), np.float16)})
+    decode(folder)

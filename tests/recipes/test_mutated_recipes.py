@@ -20,10 +20,48 @@ SECONDS = 10  # of one recipe
 COUNT = 150  # mutations of each seed
 FOLDER = Path(recipes.__file__).parent
 TEXTS = [path.read_text() for path in sorted(FOLDER.glob("*.toml"))] + [RECIPE] * 8
-PARTS = ["null", "-1", "0", "1e999", "nan", "[]", "{}", '""', "1979-05-27", "true", "[[1]]", "{*}", "<a|>", "{n}", "{e}",
-         "x.y", "shape('a')", "cycle([1], 3)", "\\", "0xfff", "9" * 30, "h.{n}.w", "len("]  # fmt: skip
-CALLS = ["transpose", "permute(2)", "reshape([6, 4], [4, 6])", "cast('f16')", "cast('i8')", "add(1)", "concatenate(0)",
-         "split(0, [1, 1])", "roll(0, 1)", "roll(null, 1)", "stack", "unstack", "fold_norm(2)", "duplicate", "drop"]  # fmt: skip
+PARTS = [
+    "null",
+    "-1",
+    "0",
+    "1e999",
+    "nan",
+    "[]",
+    "{}",
+    '""',
+    "1979-05-27",
+    "true",
+    "[[1]]",
+    "{*}",
+    "<a|>",
+    "{n}",
+    "{e}",
+    "x.y",
+    "shape('a')",
+    "cycle([1], 3)",
+    "\\",
+    "0xfff",
+    "9" * 30,
+    "h.{n}.w",
+    "len(",
+]
+CALLS = [
+    "transpose",
+    "permute(2)",
+    "reshape([6, 4], [4, 6])",
+    "cast('f16')",
+    "cast('i8')",
+    "add(1)",
+    "concatenate(0)",
+    "split(0, [1, 1])",
+    "roll(0, 1)",
+    "roll(null, 1)",
+    "stack",
+    "unstack",
+    "fold_norm(2)",
+    "duplicate",
+    "drop",
+]
 WORDS = r"\"[^\"\n]*\"|[A-Za-z_.]+|[0-9.]+"
 
 

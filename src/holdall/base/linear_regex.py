@@ -197,9 +197,18 @@ class LinearRegex:
             yield text[found[2 * group] : found[2 * group + 1]] if found[2 * group] >= 0 else ""
         yield template[done:]
 
+    @property
+    def steps(self) -> int:
+        """The steps of the program: for each letter of a text, at most as many are taken."""
+        return len(self._steps)
+
+    def rules_out(self, text: str) -> bool:
+        """Whether a glance tells that nothing in ``text`` matches: letters that every match has are not in it."""
+        return self._literal not in text
+
     def _find(self, text: str, start: int, advance: bool) -> Places | None:
         """Find the first match from ``start`` on. With ``advance`` it is not empty if it begins there."""
-        if self._literal not in text:
+        if self.rules_out(text):
             return None
         if len(text) > _LONGEST:
             raise UnsupportedError(

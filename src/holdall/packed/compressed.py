@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdall.base.linear_regex import compile_regex
-from holdall.errors import UnsupportedError
+from holdall.errors import ContentError, UnsupportedError
 from holdall.model.tensor import Tensor
 from holdall.packed.decoders import FP4, RowCodes, words_unit
 from holdall.packed.finder import Finder, row_part, whole_part
 from holdall.packed.fp8 import EIGHT_BITS, FLOATS, add_scaled
+from holdall.packed.targets import Targets
 from holdall.packed.weight import Part
 
 __all__ = ["find_compressed"]
@@ -32,7 +31,7 @@ _WORDS = frozenset(("i32", "u32"))
 class _Group:
     """How the layers that match ``targets`` are packed."""
 
-    targets: tuple[str, ...]
+    targets: Targets
     format: str
     bits: int
     is_float: bool
@@ -40,10 +39,6 @@ class _Group:
     group: int
     block: tuple[int, int] | None
     symmetric: bool
-
-    def names(self, layer: str) -> bool:
-        """Whether a target names the layer, or a pattern matches it; classes of layers are not among the names."""
-        return any(_matches(target, layer) for target in self.targets)
 
 
 def find_compressed(finder: Finder) -> None:
@@ -57,15 +52,26 @@ def find_compressed(finder: Finder) -> None:
     if finder.problems or not groups:
         return
     ignored = finder.settings.get("ignore")
-    ignored = [each for each in ignored if isinstance(each, str)] if isinstance(ignored, Sequence) else []
-    for name, layer in _list_layers(finder):
-        group = _choose(groups, layer)
-        if any(_matches(target, layer) for target in ignored):
-            finder.report(name, "group", f"is packed, and the settings ignore {layer!r}")
-        elif group is None:
-            finder.report(name, "group", f"is packed, and no group of the settings has {layer!r}")
-        else:
-            _add(finder, name, layer, group)
+    kept = Targets(each for each in ignored if isinstance(each, str)) if isinstance(ignored, list) else Targets(())
+    mistakes = (targets.compile() for targets in (kept, *(group.targets for group in groups)))
+    mistake = next(filter(None, mistakes), "")
+    if mistake:
+        finder.report("", "settings", mistake)
+        return
+    try:
+        for name, layer in _list_layers(finder):
+            _find(finder, name, layer, _choose(groups, layer), kept)
+    except (ContentError, UnsupportedError) as error:  # too many patterns, or too long a name for them
+        finder.report("", "settings", str(error))
+
+
+def _find(finder: Finder, name: str, layer: str, group: _Group | None, kept: Targets) -> None:
+    if kept.have(layer):
+        finder.report(name, "group", f"is packed, and the settings ignore {layer!r}")
+    elif group is None:
+        finder.report(name, "group", f"is packed, and no group of the settings has {layer!r}")
+    else:
+        _add(finder, name, layer, group)
 
 
 def _list_layers(finder: Finder) -> Iterator[tuple[str, str]]:
@@ -78,19 +84,10 @@ def _list_layers(finder: Finder) -> Iterator[tuple[str, str]]:
 
 def _choose(groups: Sequence[_Group], layer: str) -> _Group | None:
     """Choose the group that names ``layer``, else the one whose targets are classes of layers."""
-    named = [group for group in groups if group.names(layer)]
-    classes = [group for group in groups if any(t[:1].isupper() for t in group.targets)]
+    named = [group for group in groups if group.targets.have(layer)]
+    classes = [group for group in groups if any(name[:1].isupper() for name in group.targets.names)]
     found = named or classes
     return found[0] if len(found) == 1 else None
-
-
-def _matches(target: str, layer: str) -> bool:
-    if not target.startswith("re:"):
-        return target == layer
-    try:
-        return bool(compile_regex(f"^(?:{target[3:]})").search(layer))
-    except (UnsupportedError, re.error):
-        return False
 
 
 def _read_groups(finder: Finder) -> Iterator[_Group]:
@@ -119,7 +116,7 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
             )
             continue
         yield _Group(
-            tuple(targets), str(format), int(bits or 0), weights.get("type") == "float", str(strategy), group or -1,
+            Targets(targets), str(format), int(bits or 0), weights.get("type") == "float", str(strategy), group or -1,
             tuple(block) if block is not None else None, weights.get("symmetric", True) is not False,
         )  # fmt: skip
 

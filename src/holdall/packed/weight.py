@@ -55,7 +55,7 @@ class Part:
     def list_ranges(self, start: int, stop: int) -> list[tuple[int, int]]:
         """List the bytes of the part that the rows ``start..stop`` need."""
         low, high = self.find_entries(start, stop)
-        if high - low == self.count:
+        if high - low == self.count or not self.size:
             return [(0, self.size)]
         size = self.entry_size
         firsts = range(low * size, self.size, self.count * size)
@@ -144,13 +144,14 @@ class PackedEncoding(Encoding):
         return out
 
     def decode_rows_into(self, ranges: Sequence[memoryview], out: NDArray[Any], first: int = 0) -> None:
+        if not out.size:
+            return
         rows, at, parts = len(out), 0, []
         for part in self.parts:
             count = len(part.list_ranges(first, first + rows))
             parts.append(part.decode(ranges[at : at + count]))
             at += count
-        if out.size:
-            self.decoder.decode(parts, first, out)
+        self.decoder.decode(parts, first, out)
 
 
 @dataclass(frozen=True, slots=True)
