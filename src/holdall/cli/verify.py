@@ -72,7 +72,7 @@ def verify(files: tuple[str, ...], level: Level, profile: str | None, stats: boo
             emit(line for finding in report.findings for line in format_finding(finding))
             emit(f"  … and {count:,} more of {clean(rule)}" for rule, count in report.suppressed.items())
             if report.unchecked:
-                emit_pairs([("checked", report.checked), ("not checked", report.unchecked)], indent="  ")
+                emit_pairs([("checked", report.checked), ("not checked", brief(report.unchecked))], indent="  ")
             if stats and report.ok:
                 with reading.open(path) as model:
                     emit(format_content(model))

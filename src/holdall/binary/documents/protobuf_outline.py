@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdall.binary.documents.base import DocumentError
-from holdall.binary.documents.outline import LONGEST, SHOWN, Item
+from holdall.binary.documents.outline import SHOWN, Item
 
 __all__ = ["BYTES", "VARINT", "Field", "outline_protobuf", "read_field"]
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _NAMES = {VARINT: "varint", FIXED64: "fixed64", FIXED32: "fixed32"}
 _MOST_NUMBER = (1 << 29) - 1
+_LONGEST = 256  # bytes of a text or of plain bytes that an item carries
 _DEEP = 64  # messages in messages that are opened
 _TRIED = 8  # fields by which a message is recognized
 _BLANKS = dict.fromkeys(map(ord, "\t\r\n"))
@@ -83,8 +84,8 @@ def _make_item(data: bytes, base: int, field: Field, depth: int, inside: bool) -
     kind, whole = _NAMES.get(field.kind, "message"), True
     value: object = None
     if field.kind == BYTES and not inside:
-        text, whole = _read_text(data, first, last), last - first <= LONGEST
-        kind, value = ("bytes", data[first : min(last, first + LONGEST)]) if text is None else ("text", text)
+        text, whole = _read_text(data, first, last), last - first <= _LONGEST
+        kind, value = ("bytes", data[first : min(last, first + _LONGEST)]) if text is None else ("text", text)
     elif field.kind == VARINT:
         value = field.value
     elif not inside:
@@ -112,7 +113,7 @@ def _is_message(data: bytes, first: int, last: int) -> bool:
 
 def _read_text(data: bytes, first: int, last: int) -> str | None:
     """The beginning of a text; None for what is none."""
-    held = data[first : min(last, first + LONGEST)]
+    held = data[first : min(last, first + _LONGEST)]
     try:
         text = getincrementaldecoder("utf-8")().decode(held, final=len(held) == last - first)
     except UnicodeDecodeError:
