@@ -47,7 +47,11 @@ WRONG_CODES = [
         "model.layers.0.q_proj.qweight",
     ),
     Layout(
-        "a group beyond the last", "gptq-4", lambda c: c.change("q_proj.g_idx", lambda g: g + 1), "group 3 or 1 of 3"
+        "a group beyond the last",
+        "gptq-4",
+        lambda c: c.change("q_proj.g_idx", lambda g: g + 1),
+        "gptq.group",
+        "model.layers.0.q_proj.weight",
     ),
     Layout("other bits", "gptq-4", lambda c: c.state(bits=8), "gptq.shape", "model.layers.0.down_proj.scales"),
     Layout(

@@ -225,7 +225,8 @@ class ColumnCodes:
 
         groups = stored.astype(np.intp)
         if len(groups) and not (groups.min() >= 0 and groups.max() < self.groups):
-            raise ContentError(f"a column of the weight is in group {groups.max()} or {groups.min()} of {self.groups}")
+            wrong = groups.max() if groups.max() >= self.groups else groups.min()
+            raise ContentError(f"has a column in group {wrong} of {self.groups} [packed.gptq.group]")
         return None if np.array_equal(groups, np.arange(self.columns) // self.group) else groups
 
     def _unpack_words(self, words: NDArray[Any], span: slice) -> NDArray[np.uint8]:

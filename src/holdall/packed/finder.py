@@ -93,7 +93,7 @@ class Finder:
         """Add a weight that is made of ``parts``. Its rows can be decoded ``alone``, or only all of them."""
         whole = not alone or any(tensor.payload is not None and tensor.payload.in_order for tensor, _ in parts)
         layout = tuple(part for _, part in parts)
-        encoding = PackedEncoding(f"{self.scheme}.{kind}", tuple(shape), layout, decoder, plain, whole)
+        encoding = PackedEncoding(f"{self.scheme}.{kind}", tuple(shape), layout, decoder, plain, whole, name)
         weight = Weight(name, encoding, tuple(tensor for tensor, _ in parts), tuple(extra), tuple(unused))
         for each in weight.names:
             if each in self.taken:

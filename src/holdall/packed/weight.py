@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -87,7 +87,7 @@ class Decoder(Protocol):
 class PackedEncoding(Encoding):
     """How the parts of a weight, one after the other, become its numbers. Equal layouts have equal encodings.
 
-    ``shape`` is that of the weight. Rows are decoded alone unless ``whole``.
+    ``shape`` is that of the weight. Rows are decoded alone unless ``whole``. ``weight`` names it in errors.
     """
 
     name: str
@@ -96,6 +96,7 @@ class PackedEncoding(Encoding):
     decoder: Decoder
     plain: str
     whole: bool
+    weight: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.name
@@ -151,7 +152,10 @@ class PackedEncoding(Encoding):
             count = len(part.list_ranges(first, first + rows))
             parts.append(part.decode(ranges[at : at + count]))
             at += count
-        self.decoder.decode(parts, first, out)
+        try:
+            self.decoder.decode(parts, first, out)
+        except ContentError as error:
+            raise ContentError(f"tensor {self.weight!r} {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
