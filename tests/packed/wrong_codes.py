@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 
 from tests.packed.layouts import Content, Layout, add, read_content
@@ -12,22 +9,8 @@ from tests.packed.layouts import Content, Layout, add, read_content
 __all__ = ["WRONG_CODES"]
 
 
-def _weights(content: Content) -> dict[str, Any]:
-    """The settings of the first group of compressed-tensors."""
-    found: dict[str, Any] = content.settings["config_groups"]["group_0"]["weights"]
-    return found
-
-
 def _mix(content: Content, other: str) -> None:
     content.tensors |= {f"other.{name}": each for name, each in read_content(other).tensors.items()}
-
-
-def _cast_codes(content: Content) -> None:
-    content.change("q_proj.weight", lambda codes: codes.astype(np.float32).astype(ml_dtypes.bfloat16))
-
-
-def _set_target(content: Content, *targets: str) -> None:
-    content.settings["config_groups"]["group_0"]["targets"] = list(targets)
 
 
 WRONG_CODES = [

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.packed.layouts import Content, Layout, add, read_content
+from tests.packed.layouts import Content, Layout, add
 
 __all__ = ["WRONG_FLOATS"]
 
@@ -16,10 +16,6 @@ def _weights(content: Content) -> dict[str, Any]:
     """The settings of the first group of compressed-tensors."""
     found: dict[str, Any] = content.settings["config_groups"]["group_0"]["weights"]
     return found
-
-
-def _mix(content: Content, other: str) -> None:
-    content.tensors |= {f"other.{name}": each for name, each in read_content(other).tensors.items()}
 
 
 def _cast_codes(content: Content) -> None:
