@@ -102,12 +102,12 @@ def test_patterns_that_cannot_be_followed_are_refused(tmp_path: Path) -> None:
 
 
 def test_patterns_for_many_layers_end(tmp_path: Path) -> None:
-    layers = [f"model.layers.{n}.self_attn.q_proj" for n in range(200)]
+    layers = [f"model.layers.{n}.self_attn.q_proj" for n in range(100)]
     folder = write_words(
-        tmp_path / "m", layers, {"ignore": [f"re:([a-z.]+|[0-9.]+)*[A-Z]{{{n}}}" for n in range(1, 999)]}
+        tmp_path / "m", layers, {"ignore": [f"re:([a-z.]+|[0-9.]+)*[A-Z]{{{n}}}" for n in range(1, 400)]}
     )
     began = time.process_time()
-    with pytest.raises(holdall.ContentError, match="998 patterns for this many layers take too long"):
+    with pytest.raises(holdall.ContentError, match="399 patterns for this many layers take too long"):
         holdall.numpy.load_file(folder, decode=True)
     assert time.process_time() - began < 30
 

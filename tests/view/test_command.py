@@ -129,6 +129,7 @@ def test_info_on_a_terminal_ends_with_the_viewer(terminal, command, model):
     assert b"holdall view" not in command("info", model).stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory as Linux states it")
 def test_forty_gigabytes_are_shown_in_little_memory(browser, command, tmp_path):
     path = tmp_path / "large.safetensors"

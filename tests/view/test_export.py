@@ -79,6 +79,7 @@ def test_a_model_with_very_many_tensors_stays_below_the_limit(tmp_path, monkeypa
     assert "smaller tensors left out" in page and "<td>large</td>" in page
 
 
+@pytest.mark.long
 def test_forty_heat_maps_fit_and_say_what_they_show(browser, cli, tmp_path):
     random = np.random.default_rng(0)
     tensors = {f"h.{n}.w": random.normal(size=(200, 400)).astype(np.float32) for n in range(40)}
@@ -196,7 +197,9 @@ def test_without_the_token_the_frame_is_refused():
     shown.close()
 
 
-@pytest.mark.parametrize("largest", [1.7e308, 5e-324, 1e-292])
+@pytest.mark.parametrize(
+    "largest", [1.7e308, *(pytest.param(small, marks=pytest.mark.long) for small in (5e-324, 1e-292))]
+)
 def test_numbers_near_the_ends_of_float64_are_drawn(browser, look, tmp_path, largest):
     """Plotly's axes divide by their length, which is infinite, or whose inverse is."""
     path = tmp_path / "ends.npz"

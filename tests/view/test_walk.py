@@ -291,6 +291,7 @@ def shoot_still(browser, path):
     return shown
 
 
+@pytest.mark.long
 def test_a_picture_of_each_page(browser, look, realistic):
     """The pictures are for people to look at; HOLDALL_PICTURES=1 makes those of the documentation anew."""
     shown = set(PICTURES.iterdir() if os.environ.get("HOLDALL_PICTURES") == "1" else ())

@@ -27,7 +27,7 @@ _MOST = 2000  # secrets of one command line
 
 # A URL of any scheme, and with too few slashes one of a scheme that holdall knows: pathlib makes one slash of two.
 _START = re.compile(rf"(?:\b(?:ftp|{'|'.join(SCHEMES)}):|[a-z][a-z0-9+.-]{{0,20}}:[/\\]{{2}})[/\\]*", re.IGNORECASE)
-_PORT = re.compile(r"[^:]*:\d*|\[[0-9a-f:.]*\](?::\d*)?", re.IGNORECASE)
+_PORT = re.compile(r"[^:]*:\d*|\[[0-9a-f:.]*\]?(?::\d*)?", re.IGNORECASE)
 _TELLING = re.compile("sig|tok|secret|pass|pwd|key|auth|cred|jwt|session|sas|x-amz-|x-goog-|policy", re.IGNORECASE)
 _COMMON = re.compile(r"[a-z]+|[0-9A-F.:TZ+-]+")  # a plain word, a number, a date: files have them too
 _SEPARATORS = re.compile(r"[=:@,/;&\s]+")

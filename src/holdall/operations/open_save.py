@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from holdall.base.check import LEVELS, Check, Level, Report
+from holdall.base.text import list_text
 from holdall.errors import ContentError, FormatError, HoldallError, UnsupportedError
 from holdall.format import registry
 from holdall.format.checked_source import CheckedSource
@@ -178,7 +179,10 @@ def plan_content(
     """Make the plan of the file of the format ``target``; raises for a model that it would not keep whole."""
     model = model_of(content, metadata)
     limit_passes(model)
-    for what in find_unplaced(model, target).values():
+    unplaced = [*find_unplaced(model, target).values()]
+    if model.assets and not target.holds.assets:
+        unplaced.append(f"assets: {list_text(list(model.assets), most=5)}")
+    for what in unplaced:
         raise ContentError(f"{target.name} has no place for {what}: holdall.convert leaves out such content")
     if metadata is None and target.holds.foreign_keys is not None and model.format not in (None, target.name):
         own = [entry for entry in model.metadata.entries if target.holds.takes_foreign(entry.key)]

@@ -132,6 +132,15 @@ def same_values(metadata: Metadata) -> None:
             assert type(found) is type(value) and found == value
 
 
+@pytest.mark.parametrize("bits", [0x7FF8 << 48, 0xFFF8 << 48, (0x7FF8 << 48) + 1, (0xFFF0 << 48) + 0x123, 1 << 63])
+def test_floats_come_back_bit_for_bit(tmp_path: Path, bits: int) -> None:
+    value = np.array([bits], np.uint64).view(np.float64)[0].item()
+    holdall.save(tmp_path / "x.gguf", {}, metadata={"one": value, "two": [value, 1.5]})
+    fields = gguf.GGUFReader(tmp_path / "x.gguf").fields
+    kept = [fields["one"].contents(), fields["two"].contents()[0]]
+    assert [np.float64(each).view(np.uint64) for each in kept] == [bits, bits]
+
+
 def test_metadata_of_the_package_is_read_by_kind(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "test")
     for key, (kind, value) in VALUES.items():

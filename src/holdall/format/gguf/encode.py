@@ -109,8 +109,10 @@ def _find_first_that_holds(low: int, high: int, kinds: Sequence[str]) -> str:
 
 
 def _is_f32(value: float) -> bool:
+    """Whether f32 holds ``value`` bit for bit: a NaN may have more bits set than f32 has."""
     try:
-        return bool(struct.unpack("<f", struct.pack("<f", value))[0] == value or value != value)
+        back = struct.unpack("<f", struct.pack("<f", value))[0]
+        return struct.pack("<d", back) == struct.pack("<d", value)
     except OverflowError:
         return False
 
