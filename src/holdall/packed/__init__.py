@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdall.base.text import plural
+from holdall.errors import ContentError
 from holdall.format.base import import_late
+from holdall.format.packed_weights import find_packed_weights
 from holdall.packed.settings import find_config, find_settings
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from holdall.packed.finder import Finder
     from holdall.packed.packed_weights import PackedWeights
 
-__all__ = ["SCHEMES", "Scheme", "decode_weights", "find_weights", "join_weights"]
+__all__ = ["SCHEMES", "Scheme", "decode_weights", "find_weights", "join_weights", "refuse_unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,28 @@ def join_weights(model: Model) -> Model:
 
 
 def decode_weights(model: Model) -> Model:
-    """Return ``model`` with its packed weights decoded when they are read, in the type from which they were made."""
+    """Return ``model`` with its packed weights decoded when they are read, in the type from which they were made.
+
+    Parts of weights whose scheme is not recognized raise ContentError.
+    """
     found = find_weights(model)
-    return model if found is None else found.decode()
+    if found is None:
+        refuse_unknown(model)
+        return model
+    return found.decode()
+
+
+def refuse_unknown(model: Model) -> None:
+    """Raise ContentError if a model whose scheme is not recognized has parts of packed weights.
+
+    They are no numbers of the model. Tensors with quantization parameters of their own can be decoded alone.
+    """
+    parts = {name: why for name, why in find_packed_weights(model).items() if model[name].scaling is None}
+    for name, why in parts.items():
+        raise ContentError(
+            f"tensor {name!r} {why}, and what the configuration and the names say of it is no scheme that holdall "
+            f"decodes: {plural(len(parts), 'tensor')} of {len(model)} hold parts of weights, and no numbers of the model"
+        )
 
 
 def _recognize(model: Model, stated: Mapping[str, Any] | None) -> Scheme | None:

@@ -104,11 +104,11 @@ def collect_weights(model: Model, scheme: Scheme, settings: Mapping[str, Any] | 
     keys = find_contradiction(finder.config)
     if keys:
         finder.report("config.json", "settings", f"has {keys}, which describe the scheme differently")
-    if not finder.weights and not finder.problems:
-        return None
     finder.problems += _find_doubles(finder)
     if not finder.problems:
         finder.problems += find_leftovers(finder)
+    if not finder.weights and not finder.problems:
+        return None
     spare = finder.taken - _names_of(finder.weights)
     return PackedWeights(model, scheme, finder.weights, finder.problems, spare, settings is not None)
 

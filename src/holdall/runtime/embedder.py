@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from holdall.base.progress import Progress
 from holdall.errors import ContentError
-from holdall.packed import join_weights
+from holdall.packed import join_weights, refuse_unknown
 from holdall.params import Figures, ParamStore
 from holdall.runtime.encoder import Encoder
 from holdall.runtime.settings import WORDS, settings_of
@@ -44,6 +44,7 @@ class Embedder:
         normalize: bool | None = None,
     ) -> None:
         model = join_weights(model)
+        refuse_unknown(model)
         settings, self.vocab = settings_of(model, config, vocab)
         if normalize is not None:
             settings = replace(settings, normalize=normalize)
