@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import holdall
 import holdall.numpy
+from holdall.cli import main
 from tests.packed.golden import FOLDER
 
 
@@ -84,3 +86,40 @@ def test_scales_without_their_codes_are_refused(tmp_path: Path) -> None:
 def test_plain_models_are_decoded_to_themselves(tmp_path: Path) -> None:
     holdall.numpy.save_file({"a.weight": np.ones((2, 3), np.float32)}, tmp_path / "m.safetensors")
     assert holdall.numpy.load_file(tmp_path / "m.safetensors", decode=True)["a.weight"].sum() == 6
+
+
+def test_a_report_measures_the_numbers_of_packed_weights(tmp_path: Path) -> None:
+    for name in ("gptq-4", "fp8-blocks", "ct-int8-rows"):
+        told = tmp_path / f"{name}.json"
+        ran = CliRunner().invoke(
+            main, ["quantize", str(FOLDER / name), str(tmp_path / "m.mcf"), "--method", "q8", "--report", str(told)]
+        )
+        assert ran.exit_code == 0, ran.output
+        assert json.loads(told.read_text())["total"]["snr_db"] > 35
+
+
+def test_a_report_that_fails_leaves_one_sentence_and_the_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **settings: object) -> None:
+        raise holdall.ContentError("the disk is full of reports")
+
+    monkeypatch.setattr("holdall.quant.report.compare", fail)
+    target = tmp_path / "m.mcf"
+    command = ["quantize", str(FOLDER / "gptq-4"), str(target), "--report", str(tmp_path / "r.json"), "--json"]
+    ran = CliRunner().invoke(main, command)
+    assert ran.exit_code == 1 and target.exists()
+    told = json.loads(ran.stdout)
+    assert told["lossless"] is not None and told["total"] is None
+    assert told["report_error"].endswith("is written and whole, and its report failed: the disk is full of reports")
+    assert ran.stderr.count("the disk is full of reports") == 1 and "Traceback" not in ran.stderr
+
+
+def test_values_beyond_the_type_are_counted(tmp_path: Path) -> None:
+    codes = np.array([[127, -127, 1], [127, 0, 1]], np.int8)
+    scales = np.array([1e6, 1], np.float32)  # bitsandbytes: f16 where nothing states a type
+    holdall.numpy.save_file({"a.weight": codes, "a.SCB": scales}, tmp_path / "m.safetensors")
+    report = holdall.convert(tmp_path / "m.safetensors", tmp_path / "plain.safetensors", dequantize=True)
+    assert "tensor 'a.weight': 2 values are beyond f16 and now infinite or NaN" in report.changes
+    found = holdall.numpy.load_file(tmp_path / "plain.safetensors")["a.weight"]
+    assert int(np.isinf(found).sum()) == 2
+    wide = holdall.convert(tmp_path / "m.safetensors", tmp_path / "f32.safetensors", dequantize=True, cast="f32")
+    assert not any("beyond" in change for change in wide.changes)

@@ -28,7 +28,7 @@ from holdall.cli.options import (
 )
 from holdall.cli.output import echo, emit, emit_json, emit_table, show_progress, warn
 from holdall.cli.secrets import hide, hide_all
-from holdall.errors import ContentError, UnsupportedError
+from holdall.errors import ContentError, HoldallError, UnsupportedError
 from holdall.quant.methods import METHODS
 from holdall.quant.record import DOMAINS
 from holdall.report.quant_page import RENDERERS
@@ -129,7 +129,7 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
             follow=trust.follow,
             options=options,
         )
-        done, measured = run(dry_run=True), None
+        done, measured, failure = run(dry_run=True), None, None
         plan = done.quantization
         assert plan is not None
         for text in hide_all(_list_unmatched(plan)):
@@ -140,7 +140,10 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
         if not dry_run:
             done = run(progress=on_progress)
         if report is not None and plan.methods and not dry_run:
-            measured = _write_report(source, target, report, request.mode, on_progress, trust)
+            try:
+                measured = _write_report(source, target, report, request.mode, on_progress, trust)
+            except (HoldallError, OSError) as error:
+                failure = f"{file_text(target)} is written and whole, and its report failed: {error}"
     if as_json:
         total = None if measured is None else measured.as_dict()["total"]
         emit_json(
@@ -149,10 +152,13 @@ def quantize(source: str, target: str, report: str | None, as_json: bool, trust:
                 "methods": plan.methods,
                 "idle": hide_all(_list_unmatched(plan)),
                 "total": total,
+                **({} if failure is None else {"report_error": failure}),
             }
         )
     else:
-        emit(_report_lines(done, measured, report, dry_run))
+        emit(_report_lines(done, measured, None if failure else report, dry_run))
+    if failure is not None:
+        raise ContentError(failure)
 
 
 def _list_unmatched(plan: QuantPlan) -> list[str]:
