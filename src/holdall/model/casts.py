@@ -49,17 +49,26 @@ def cast(tensor: Tensor, dtype: DType, on_warning: Callable[[str], None] = lambd
             raise ContentError(f"tensor {tensor.name!r}: {error}") from None
 
     def make() -> Iterator[memoryview]:
-        beyond = 0
-        for stored, more in _fill(tensor, count, lambda count: dtype.nbytes((count,)), fill):
-            beyond += more
-            yield stored
-            del stored  # memory without references is used again
-        if beyond:
-            noun = "value is" if beyond == 1 else "values are"
-            become = "held at its largest" if dtype.name in FINITE else "now infinite or NaN"
-            on_warning(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and {become}")
+        return _count_beyond(
+            tensor, dtype, _fill(tensor, count, lambda count: dtype.nbytes((count,)), fill), on_warning
+        )
 
     return _derive(tensor, dtype, tensor.shape, make)
+
+
+def _count_beyond(
+    tensor: Tensor, dtype: DType, blocks: Iterator[tuple[memoryview, int]], on_warning: Callable[[str], None]
+) -> Iterator[memoryview]:
+    """Yield the stored ``blocks``; ``on_warning`` receives how many values in all of them ``dtype`` does not hold."""
+    beyond = 0
+    for stored, more in blocks:
+        beyond += more
+        yield stored
+        del stored  # memory without references is used again
+    if beyond:
+        noun = "value is" if beyond == 1 else "values are"
+        become = "held at its largest" if dtype.name in FINITE else "now infinite or NaN"
+        on_warning(f"tensor {tensor.name!r}: {beyond} {noun} beyond {dtype} and {become}")
 
 
 def cast_bytes(data: bytes, source: DType, dtype: DType) -> memoryview | None:
@@ -175,10 +184,11 @@ def transpose(tensor: Tensor) -> Tensor:
     return _derive(tensor, dtype, shape, make)
 
 
-def dequantize(tensor: Tensor, to: str | None = None) -> Tensor:
+def dequantize(tensor: Tensor, to: str | None = None, on_warning: Callable[[str], None] = lambda text: None) -> Tensor:
     """Return a tensor that is encoded or has quantization parameters as plain numbers, decoded some at a time.
 
-    They are float32, or what the encoding says its values are, rounded once from float32; ``to`` names another dtype.
+    They are float32, or what the encoding says its values are, rounded once from float32; ``to`` names another dtype,
+    and ``on_warning`` receives how many values are beyond it, once all of them were decoded.
     Any other tensor is returned unchanged, and one of an unknown encoding, which nothing decodes.
     """
     encoding, scaling = tensor.dtype, tensor.scaling
@@ -188,19 +198,21 @@ def dequantize(tensor: Tensor, to: str | None = None) -> Tensor:
     if tensor.payload is None:
         return Tensor(tensor.name, dtype, tensor.shape, None)
 
-    def fill(portion: Portion, out: memoryview) -> None:
+    def fill(portion: Portion, out: memoryview) -> int:
         import numpy as np
 
         if dtype.name != "f32":
-            portion.use(lambda values: _encode_values(values, dtype, portion.first, out))
-        elif scaling is None:
+            return portion.use(lambda values: _encode_values(values, dtype, portion.first, out))
+        if scaling is None:
             portion.decode_into(np.frombuffer(out, np.float32))
         else:
             values = portion.use(lambda block: scaling.dequantize(block, tensor.shape, portion.first))
             np.frombuffer(out, np.float32)[:] = values
+        return 0
 
     def make() -> Iterator[memoryview]:
-        return (values for values, _ in _fill(tensor, _BLOCK // 4, lambda count: dtype.nbytes((count,)), fill))
+        blocks = _fill(tensor, _BLOCK // 4, lambda count: dtype.nbytes((count,)), fill)
+        return _count_beyond(tensor, dtype, blocks, on_warning)
 
     return _derive(tensor, dtype, tensor.shape, make)
 

@@ -110,10 +110,12 @@ class Changes:
         others = f"not {plural(len(left), 'other')}, {first.name!r} {first.dtype} first"
         return [f"cast {dtype} reaches tensors of floats, {others}; --cast 'GLOB={dtype}' casts those it names"]
 
-    def _decode(self, table: TensorTable) -> TensorTable:
+    def _decode(self, table: TensorTable, on_warning: Callable[[str], None] = lambda text: None) -> TensorTable:
         if not self.dequantize:
             return table
-        return ListTable([dequantize(tensor) if self.dequantizes(tensor.name) else tensor for tensor in table])
+        return ListTable(
+            [dequantize(each, on_warning=on_warning) if self.dequantizes(each.name) else each for each in table]
+        )
 
     def _find_casts(self, table: TensorTable) -> NDArray[np.intp]:
         """Find the number of the rule for each tensor, -1 for none. They are dequantized where that was asked for."""
@@ -132,7 +134,7 @@ class Changes:
 
         Reading a tensor computes its bytes; ``on_warning`` then receives overflow messages.
         """
-        table = self._decode(table)
+        table = self._decode(table, on_warning)
         if self.transpose:
             table = ListTable([transpose(tensor) if self.transposes(tensor.name) else tensor for tensor in table])
         if not self.cast:
