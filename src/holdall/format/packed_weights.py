@@ -18,7 +18,7 @@ from holdall.model.dtypes import DTYPES
 if TYPE_CHECKING:
     from holdall.model.model import Model
 
-__all__ = ["find_packed_weights"]
+__all__ = ["find_codes_by_config", "find_packed_weights"]
 
 _INTEGERS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "uint"))
 _SMALL_FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 8)
@@ -110,7 +110,7 @@ def find_packed_weights(model: Model) -> dict[str, str]:
     {'w.qweight': "is scaled by 'w.scales'", 'w.scales': "scales 'w.qweight'"}
     """
     found = _find_by_name(model)
-    for name, reason in _find_by_config(model).items():
+    for name, reason in find_codes_by_config(model).items():
         found.setdefault(name, reason)
     if model.format is not None:
         for name, reason in registry.find(model.format).bound_values(model).items():
@@ -135,7 +135,7 @@ def _find_by_name(model: Model) -> dict[str, str]:
     return found
 
 
-def _find_by_config(model: Model) -> dict[str, str]:
+def find_codes_by_config(model: Model) -> dict[str, str]:
     """Find all codes of a model whose configuration says that it is quantized."""
     setting = _quantization_key(_find_config(model))
     if setting is None:

@@ -28,8 +28,10 @@ from holdall.model.model import Model
 from holdall.model.table import ListTable, TensorTable
 from holdall.model.tensor import Tensor
 from holdall.operations.convert.changes import Changes, parse_rename
+from holdall.operations.convert.copied_packed import describe_packed, explain_other_weights
 from holdall.operations.convert.skeleton import find_skeleton
 from holdall.operations.open_save import open_model
+from holdall.packed import find_weights
 from holdall.sink import write_file
 from holdall.sink.plan import Plan
 
@@ -105,6 +107,8 @@ def edit(
             several = ", ".join(source.name for source in model.sources[:_NAMED])
             raise UnsupportedError(f"{several}: a set of files is not edited in its place; convert it into a new one")
         _refuse_unfit(changed, model, target)
+        if changed.tensors.names != model.tensors.names or any(name not in changed.assets for name in model.assets):
+            _refuse_other_weights(changed, model)
         changed = _keep_kinds(changed, model, unset if keep_kinds else list(set or {}))
         plan = target.plan(changed, target.settings(target.edit_options(model)))
         if not isinstance(plan, Plan):
@@ -127,6 +131,16 @@ def _refuse_carrier(model: Model) -> None:
         what = f"tensor {hidden[0].name!r} {hidden[0].dtype}{list(hidden[0].shape)}"
         carried = f"the file carries a {found[0].format} original, which an edit drops"
         raise ContentError(f"{carried}, and {what} would be lost with it: restore or convert it first")
+
+
+def _refuse_other_weights(changed: Model, model: Model) -> None:
+    """Raise ContentError if packed weights would be decoded otherwise, or not at all."""
+    found = find_weights(model)
+    weights = [] if found is None else found.weights
+    new_names = dict(zip(model.tensors.names, changed.tensors.names, strict=True))
+    reason = explain_other_weights([describe_packed(model, found, weights, new_names.__getitem__)], changed)
+    if reason:
+        raise ContentError(f"{reason}: convert with --dequantize to have plain weights, whose names are free")
 
 
 def _keep_kinds(changed: Model, model: Model, anew: Collection[str]) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdall.base.text import plural
@@ -10,6 +11,8 @@ from holdall.errors import ContentError
 from holdall.format import registry
 from holdall.model.casts import dequantize
 from holdall.model.model import Model
+from holdall.operations.convert.copied_packed import describe_packed, explain_other_weights
+from holdall.operations.convert.refusals import refuse_packed
 from holdall.packed import find_weights
 from holdall.packed.packed_weights import PackedWeights
 from holdall.packed.weight import PackedEncoding, Weight
@@ -28,16 +31,19 @@ class Decoded:
         self.changes: list[str] = []
         self.dropped: list[str] = []
         self.copied: PackedWeights | None = None  # what stays packed
+        self.is_plain = False  # its weights were decoded
 
 
-def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
+def decode_packed(model: Model, options: ConvertOptions, on_warning: Callable[[str], None]) -> Decoded:
     """Decode the packed weights of ``model``, lazily, if ``options`` ask for plain numbers or quantize them anew.
 
-    With another cast they become float32, so that they are rounded once.
+    With another cast they become float32, so that they are rounded once. ``on_warning`` receives how many values are
+    beyond their type, when they are read.
     """
     decoded = Decoded(model)
     found = find_weights(model)
     if found is None:
+        refuse_packed(model, filter(options.changes.dequantizes, model.tensors.names))
         return decoded
     if not options.changes.dequantize and options.quantize is None:
         decoded.copied = found
@@ -48,41 +54,53 @@ def decode_packed(model: Model, options: ConvertOptions) -> Decoded:
     tensors, counts = [], Counter[tuple[str, str]]()
     for tensor in joined.tensors:
         if isinstance(tensor.dtype, PackedEncoding):
-            plain = dequantize(tensor, "f32" if wide else None)
+            plain = dequantize(tensor, "f32" if wide else None, on_warning)
             counts[str(tensor.dtype), str(plain.dtype)] += 1
             tensors.append(plain)
         else:
             tensors.append(tensor)
+    decoded.is_plain = True
     decoded.model = found.describe_plain(joined.replace(tensors=tensors))
     _report(decoded, found, counts, joined)
     return decoded
 
 
-def note_copied(found: PackedWeights, adapted: Model, target: str, options: ConvertOptions) -> str:
-    """Say what stays packed. A copy that could not be decoded any more raises ContentError, unless it is forced.
+def note_copied(sources: Sequence[Decoded], adapted: Model, target: str, options: ConvertOptions) -> list[str]:
+    """Say what stays packed. A copy that would be decoded otherwise, or never, raises ContentError unless it is forced.
 
     ``adapted`` is what the format ``target`` stores: parts may be left out, and a configuration without a place there.
     """
-    title = found.scheme.title
-    if found.problems:
-        return f"looks like {title} and is copied as it is stored, but {found.problems[0]}"
-    kept = [weight for weight in found.weights if _is_kept(weight, options)]
+    notes, contents = [], []
+    for source in sources:
+        if source.is_plain:
+            continue
+        found, kept = source.copied, list[Weight]()
+        if found is not None and found.problems:
+            notes.append(f"looks like {found.scheme.title} and is copied as it is stored, but {found.problems[0]}")
+        elif found is not None:
+            kept = [weight for weight in found.weights if _is_kept(weight, options)]
+            notes.append(_note_kept(found, len(kept)))
+        changes = options.changes
+        contents.append(describe_packed(source.model, found, kept, changes.new_name, changes.chooses))
+    if options.force or options.carry:
+        return notes
     stored = Model(
         adapted.tensors, metadata=adapted.metadata, assets=adapted.assets, native=adapted.native, format=target
     )
     stored.resolve_facet = registry.resolve_facet
-    after = find_weights(stored)
-    count = 0 if after is None or after.problems else len(after.weights)
-    if count < len(kept) and not options.force and not options.carry:
+    reason = explain_other_weights(contents, stored)
+    if reason:
         raise ContentError(
-            f"{plural(len(kept), 'weight')} of {title} would stay packed, and {target} has no place for the "
-            "configuration that describes them, or their parts have other names there, so that nothing could decode "
-            "them: --dequantize writes plain weights, --carry keeps the configuration of the original, and --force "
-            "copies the parts alone"
+            f"{target}: {reason}: --dequantize writes plain weights of schemes that holdall decodes, --carry keeps the "
+            "configuration of the original, and --force copies the parts alone"
         )
-    if not kept:
-        return f"no weight of {title} is among the tensors"
-    what = f"{plural(len(kept), 'weight')} of {title}"
+    return notes
+
+
+def _note_kept(found: PackedWeights, count: int) -> str:
+    what = f"{plural(count, 'weight')} of {found.scheme.title}"
+    if not count:
+        return f"no weight of {found.scheme.title} is among the tensors"
     return f"{what} copied with all parts, still packed: --dequantize makes plain ones"
 
 

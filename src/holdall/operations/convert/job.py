@@ -33,7 +33,7 @@ from holdall.model.table import TensorTable
 from holdall.operations.convert.adapt import AdaptedModel, adapt_metadata, adapt_model
 from holdall.operations.convert.carry import CarriedSkeleton, hand_on_error, hand_on_skeleton, refuse_carrying
 from holdall.operations.convert.compare_written import compare_content, compare_tensors, read_back, refuse_foreign_files
-from holdall.operations.convert.decode_packed import decode_packed, note_copied
+from holdall.operations.convert.decode_packed import Decoded, decode_packed, note_copied
 from holdall.operations.convert.merge import describe_source, merge_models
 from holdall.operations.convert.names import names_entry, shorten_names
 from holdall.operations.convert.options import ConvertOptions
@@ -124,16 +124,21 @@ class Job:
 
     def _plan_content(self, stem: str) -> Plan | FolderPlan:
         options, target = self.options, self.target
-        merged = merge_models(self.models, target, options.limits, carry=options.carry)
+        decoded: list[Decoded] = []
+
+        def decode(model: Model) -> Model:
+            decoded.append(decode_packed(model, options, self._note_once))
+            return decoded[-1].model
+
+        merged = merge_models(self.models, target, options.limits, decode, carry=options.carry)
         self.changes += merged.changes
         self.proofs = [proof for name, proof in merged.proofs.items() if options.changes.chooses(name)]
-        decoded = decode_packed(merged.model, options)
-        self.changes += decoded.changes
-        self.dropped += decoded.dropped
-        self._source = self._change(decoded.model)
+        for each in decoded:
+            self.changes += each.changes
+            self.dropped += each.dropped
+        self._source = self._change(merged.model)
         adapted = self._add_metadata(adapt_model(self._source, target, self.settings, carry=options.carry))
-        if decoded.copied is not None:
-            self.changes.append(note_copied(decoded.copied, adapted.model, target.name, options))
+        self.changes += note_copied(decoded, adapted.model, target.name, options)
         self.losses = self._find_losses(adapted)
         if options.strict and not options.carry:
             refuse_losses(target, [*map(str, self.losses), *merged.lost])

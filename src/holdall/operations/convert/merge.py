@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +50,17 @@ def describe_source(model: Model) -> list[str]:
     return notes
 
 
-def merge_models(models: Sequence[Model], target: Format, limits: Limits, *, carry: bool) -> MergedSources:
+def merge_models(
+    models: Sequence[Model], target: Format, limits: Limits, change: Callable[[Model], Model], *, carry: bool
+) -> MergedSources:
     """Return ``models`` as one, with the names and types that their tensors had before earlier conversions.
 
     It has the content of their own formats that ``target`` can join; the rest is in the list of what is lost.
-    With ``carry`` there is one model, which stays unchanged.
+    ``change`` is called with each of them, whose own configuration is at hand then.
+    With ``carry`` there is one model, which keeps its names and types.
     """
     if carry:
-        return MergedSources(models[0])
+        return MergedSources(change(models[0]))
     plain = []
     merged = MergedSources(models[0])
     for model in models:
@@ -67,7 +70,7 @@ def merge_models(models: Sequence[Model], target: Format, limits: Limits, *, car
         named, count = lengthen_names(found.model)
         if count:
             merged.changes.append(f"{plural(count, 'tensor')} called as before --shorten-names")
-        plain.append(named)
+        plain.append(change(named))
     merged.model = plain[0] if len(plain) == 1 else _join(plain, target, merged.lost)
     return merged
 
