@@ -83,6 +83,15 @@ def test_an_edit_does_not_move_a_layer_either(tmp_path: Path) -> None:
     assert np.array_equal(after["model.b.weight"], before["model.b.weight"])
 
 
+def test_an_edit_knows_the_configuration_beside_the_file(tmp_path: Path) -> None:
+    file = make_mlx(tmp_path / "mlx") / "model.safetensors"
+    with pytest.raises(holdall.ContentError, match=r"b.weight' first, would stay packed and be decoded otherwise"):
+        holdall.edit(file, rules=["s/^model[.]//"])
+    holdall.edit(file, rules=["s/^model[.]a[.]/a./"])
+    assert holdall.numpy.load_file(file.parent, decode=True).keys() == {"a.weight", "model.b.weight"}
+    holdall.edit(file, set={"note": "the names stay"})
+
+
 def test_packed_sources_are_merged_if_one_configuration_describes_both(tmp_path: Path) -> None:
     first, second = make_int8(tmp_path / "a", "float16"), make_int8(tmp_path / "b", "float16", "b")
     holdall.convert([first, second], tmp_path / "both", format="hf")

@@ -16,7 +16,7 @@ import numpy as np
 
 from holdall.base.progress import Progress
 from holdall.base.text import file_text
-from holdall.errors import ContentError, MissingError, UnsupportedError
+from holdall.errors import ContentError, HoldallError, MissingError, UnsupportedError
 from holdall.format import registry
 from holdall.format.proof import Prover, proofs_for
 from holdall.format.refusals import find_unplaced
@@ -32,6 +32,7 @@ from holdall.operations.convert.copied_packed import describe_packed, explain_ot
 from holdall.operations.convert.skeleton import find_skeleton
 from holdall.operations.open_save import open_model
 from holdall.packed import find_weights
+from holdall.packed.settings import find_config
 from holdall.sink import write_file
 from holdall.sink.plan import Plan
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EditReport", "edit"]
 
+_CONFIG = "config.json"
 _NAMED = 4  # files of a set that a refusal names
 
 
@@ -135,12 +137,35 @@ def _refuse_carrier(model: Model) -> None:
 
 def _refuse_other_weights(changed: Model, model: Model) -> None:
     """Raise ContentError if packed weights would be decoded otherwise, or not at all."""
-    found = find_weights(model)
+    beside = _find_configuration_beside(model)
+    before, after = (model, changed) if beside is None else (_describe(each, beside) for each in (model, changed))
+    found = find_weights(before)
     weights = [] if found is None else found.weights
     new_names = dict(zip(model.tensors.names, changed.tensors.names, strict=True))
-    reason = explain_other_weights([describe_packed(model, found, weights, new_names.__getitem__)], changed)
+    reason = explain_other_weights([describe_packed(before, found, weights, new_names.__getitem__)], after)
     if reason:
         raise ContentError(f"{reason}: convert with --dequantize to have plain weights, whose names are free")
+
+
+def _describe(model: Model, beside: Model) -> Model:
+    """Return the tensors of ``model`` with the configuration of ``beside``."""
+    return Model(model.tensors, metadata=model.metadata, origin=beside)
+
+
+def _find_configuration_beside(model: Model) -> Model | None:
+    """Find the configuration that lies in the folder of a file which has no place for one; None if there is none."""
+    if find_config(model) or registry.find(model.format or "").holds.assets:
+        return None
+    try:
+        file = model.sources[0].sibling(_CONFIG)
+    except (HoldallError, OSError):
+        return None
+    try:
+        beside = Model([], assets={_CONFIG: bytes(file.read(0, file.size))}, format="hf")
+    finally:
+        file.close()
+    beside.resolve_facet = registry.resolve_facet
+    return beside
 
 
 def _keep_kinds(changed: Model, model: Model, anew: Collection[str]) -> Model:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdall.packed.finder import Finder
     from holdall.packed.packed_weights import PackedWeights
 
-__all__ = ["SCHEMES", "Scheme", "decode_weights", "find_weights", "join_weights", "refuse_unknown"]
+__all__ = ["SCHEMES", "Scheme", "decode_weights", "find_parts", "find_weights", "join_weights", "refuse_unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,22 @@ def decode_weights(model: Model) -> Model:
     return found.decode()
 
 
+def find_parts(model: Model) -> dict[str, str]:
+    """Find the tensors that are a part of a weight and cannot be decoded alone, each with the reason."""
+    return {name: why for name, why in find_packed_weights(model).items() if model[name].scaling is None}
+
+
 def refuse_unknown(model: Model) -> None:
     """Raise ContentError if a model whose scheme is not recognized has parts of packed weights.
 
-    They are no numbers of the model. Tensors with quantization parameters of their own can be decoded alone.
+    They are no numbers of the model.
     """
-    parts = {name: why for name, why in find_packed_weights(model).items() if model[name].scaling is None}
-    for name, why in parts.items():
+    parts = find_parts(model)
+    if parts:
+        name, why = next(iter(parts.items()))
         raise ContentError(
             f"tensor {name!r} {why}, and what the configuration and the names say of it is no scheme that holdall "
-            f"decodes: {plural(len(parts), 'tensor')} of {len(model)} hold parts of weights, and no numbers of the model"
+            f"decodes: {plural(len(parts), 'tensor')} of {len(model)} are parts of weights, and no numbers"
         )
 
 

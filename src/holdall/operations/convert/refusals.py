@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from holdall.base.text import list_text
 from holdall.errors import ContentError, UnsupportedError
 from holdall.format import registry
-from holdall.format.packed_weights import find_packed_weights
 from holdall.model.model import Model
-from holdall.packed import find_weights
+from holdall.packed import find_parts, find_weights
 
 if TYPE_CHECKING:
     from holdall.format.base import Format
@@ -21,7 +20,7 @@ __all__ = ["refuse_losses", "refuse_methods", "refuse_packed"]
 def refuse_packed(model: Model, changed: Iterable[str]) -> None:
     """Raise ContentError if a tensor that is part of a weight is ``changed`` alone."""
     # A tensor with parameters of its own can be dequantized; the other changes refuse it themselves.
-    packed = {name: why for name, why in find_packed_weights(model).items() if model[name].scaling is None}
+    packed = find_parts(model)
     wrong = list(dict.fromkeys(name for name in changed if name in packed)) if packed else []
     if wrong:
         raise ContentError(
