@@ -43,7 +43,8 @@ def decode_packed(model: Model, options: ConvertOptions, on_warning: Callable[[s
     decoded = Decoded(model)
     found = find_weights(model)
     if found is None:
-        refuse_packed(model, filter(options.changes.dequantizes, model.tensors.names))
+        if options.changes.dequantize:  # of several sources the configuration of this one may not stay
+            refuse_packed(model, filter(options.changes.dequantizes, model.tensors.names))
         return decoded
     if not options.changes.dequantize and options.quantize is None:
         decoded.copied = found
@@ -90,9 +91,10 @@ def note_copied(sources: Sequence[Decoded], adapted: Model, target: str, options
     stored.resolve_facet = registry.resolve_facet
     reason = explain_other_weights(contents, stored)
     if reason:
+        carry = "" if len(sources) > 1 else " --carry keeps the configuration of the original,"
         raise ContentError(
-            f"{target}: {reason}: --dequantize writes plain weights of schemes that holdall decodes, --carry keeps the "
-            "configuration of the original, and --force copies the parts alone"
+            f"{target}: {reason}: --dequantize writes plain weights of schemes that holdall decodes,{carry} and "
+            "--force copies the parts alone"
         )
     return notes
 
