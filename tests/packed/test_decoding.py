@@ -123,3 +123,13 @@ def test_values_beyond_the_type_are_counted(tmp_path: Path) -> None:
     assert int(np.isinf(found).sum()) == 2
     wide = holdall.convert(tmp_path / "m.safetensors", tmp_path / "f32.safetensors", dequantize=True, cast="f32")
     assert not any("beyond" in change for change in wide.changes)
+
+
+def test_indices_are_no_codes(tmp_path: Path) -> None:
+    """A configuration may ask for weights to be quantized when they are loaded; the file has plain ones."""
+    tensors = {"a.weight": np.ones((2, 3), np.float32), "position_ids": np.arange(4, dtype=np.int64)[None]}
+    holdall.numpy.save_file(tensors, tmp_path / "model.safetensors")
+    config = {"model_type": "tiny", "quantization_config": {"quant_method": "torchao", "quant_type": "int8"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert holdall.numpy.load_file(tmp_path, decode=True).keys() == tensors.keys()
+    holdall.convert(tmp_path, tmp_path / "m.npz")

@@ -26,6 +26,7 @@ _CODES = _INTEGERS | _SMALL_FLOATS
 _NARROW = frozenset(name for name in _CODES if DTYPES[name].bits <= 8)
 _BYTES = frozenset(name for name in _NARROW if DTYPES[name].bits == 8)
 _WORDS = frozenset(("u32",))
+_LONG = frozenset(("i64", "u64"))  # indices, such as those of positions: no scheme packs codes in them
 
 _SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
 
@@ -99,8 +100,8 @@ _ANY_ENDING = tuple(_ENDINGS)
 def find_packed_weights(model: Model) -> dict[str, str]:
     """Find the tensors of ``model`` that are only a part of a weight, each with the reason, in file order.
 
-    They are found by name. Tensors whose format stores the scales apart are included, and so are all integers and
-    8-bit floats of a model whose configuration says that it is quantized. Tensors with an encoding such as
+    They are found by name. Tensors whose format stores the scales apart are included, and so are all 8-bit floats and
+    integers of up to 32 bits of a model whose configuration says that it is quantized. Tensors with an encoding such as
     ``ggml.q4_0`` include their scales and are left out.
 
     >>> import numpy as np
@@ -141,7 +142,7 @@ def find_codes_by_config(model: Model) -> dict[str, str]:
     if setting is None:
         return {}
     reason = f"belongs to a model whose configuration has a {setting}"
-    return {tensor.name: reason for tensor in model.tensors if str(tensor.dtype) in _CODES}
+    return {tensor.name: reason for tensor in model.tensors if str(tensor.dtype) in _CODES - _LONG}
 
 
 def _find_config(model: Model) -> Any:

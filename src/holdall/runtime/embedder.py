@@ -43,8 +43,10 @@ class Embedder:
         max_length: int | None = None,
         normalize: bool | None = None,
     ) -> None:
-        model = join_weights(model)
-        refuse_unknown(model)
+        joined = join_weights(model)
+        if joined is model:
+            refuse_unknown(model)
+        model = joined
         settings, self.vocab = settings_of(model, config, vocab)
         if normalize is not None:
             settings = replace(settings, normalize=normalize)
