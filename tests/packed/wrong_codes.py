@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 
 from tests.packed.layouts import Content, Layout, add, read_content
@@ -12,6 +15,17 @@ __all__ = ["WRONG_CODES"]
 def _mix(content: Content, other: str) -> None:
     content.tensors |= {f"other.{name}": each for name, each in read_content(other).tensors.items()}
 
+
+def _describe(content: Content, **settings: Any) -> None:
+    """Change what is said of the first weight of four bits."""
+    content.change(
+        "0.gate_proj.weight.quant_state.bitsandbytes__nf4",
+        lambda s: np.frombuffer(json.dumps(json.loads(s.tobytes()) | settings).encode(), np.uint8),
+    )
+
+
+_STATE = "model.layers.0.gate_proj.weight.quant_state.bitsandbytes__nf4"
+_MAP = "model.layers.0.gate_proj.weight.quant_map"
 
 WRONG_CODES = [
     # GPTQ, AWQ
@@ -112,6 +126,30 @@ WRONG_CODES = [
         lambda c: c.change("bitsandbytes__nf4", lambda s: s[:-1]),
         "bnb.state",
         "model.layers.0.gate_proj.weight.quant_state.bitsandbytes__nf4",
+    ),
+    Layout("FP4 in the description of NF4", "bnb-nf4", lambda c: _describe(c, quant_type="fp4"), "bnb.state", _STATE),
+    Layout("int8 in the description of NF4", "bnb-nf4", lambda c: _describe(c, quant_type="int8"), "bnb.state", _STATE),
+    Layout("a shape of many axes", "bnb-nf4", lambda c: _describe(c, shape=[1] * 63 + [24, 128]), "bnb.state", _STATE),
+    Layout(
+        "the table of FP4 for NF4",
+        "bnb-nf4",
+        lambda c: c.change("0.gate_proj.weight.quant_map", lambda t: read_content("bnb-fp4").tensors[_MAP]),
+        "bnb.state",
+        _MAP,
+    ),
+    Layout(
+        "a table of zeros",
+        "bnb-nf4",
+        lambda c: c.change("0.gate_proj.weight.quant_map", lambda t: t * 0),
+        "bnb.state",
+        _MAP,
+    ),
+    Layout(
+        "a table of no numbers",
+        "bnb-nf4",
+        lambda c: c.change("0.gate_proj.weight.quant_map", lambda t: t * np.float32(np.nan)),
+        "bnb.state",
+        _MAP,
     ),
     Layout(
         "int8 without scales",

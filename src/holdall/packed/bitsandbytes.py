@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import numpy as np
+
+from holdall.binary.documents.json import DocumentError, decode
+from holdall.limits import DEFAULT_LIMITS
 from holdall.model.dtypes import DTYPES
 from holdall.model.tensor import Tensor
 from holdall.packed.decoders import Looked, RowCodes
@@ -13,7 +16,17 @@ from holdall.packed.weight import Part
 
 __all__ = ["find_bitsandbytes"]
 
-_STATES = (".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4")
+# The numbers of the codes, by the type that the name and the description of a weight say.
+_TABLES = {
+    "nf4": (
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+        *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+        *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ),
+    "fp4": tuple(sign * each / 12 for sign in (1, -1) for each in (0, 0.0625, 8, 12, 4, 6, 2, 3)),
+}
+_STATES = tuple(f".quant_state.bitsandbytes__{kind}" for kind in _TABLES)
+_RANK = 64  # axes of an array, at most
 _DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 _PER_CODE = 7.874015718698502e-3  # 1 / 127: the largest code stands for the scale of its row
 _STATE_BYTES = 1 << 16  # of the JSON that describes a weight
@@ -50,7 +63,8 @@ def _add_int8(finder: Finder, scales: Tensor, stem: str) -> None:
 
 
 def _add_four_bits(finder: Finder, name: str, weight: str) -> None:
-    state = _read_state(finder, finder.model[name])
+    kind = name.rpartition("_")[2]
+    state = _read_state(finder, finder.model[name], kind)
     codes = finder.get(weight)
     if state is None or not finder.has_form(codes, weight, name, {"u8", "i8", "bf16", "f16", "f32"}, None):
         return
@@ -80,6 +94,9 @@ def _add_four_bits(finder: Finder, name: str, weight: str) -> None:
 
     parts = [(data, part(data, 2)), (scales, part(scales, block))]
     values = tuple(table.numpy().tolist())
+    if not np.allclose(values, _TABLES[kind], rtol=1e-6, atol=1e-9):
+        finder.report(table.name, "state", f"has other numbers than {kind}, which the description of {weight!r} says")
+        return
     extra = [name, table.name]
     decoder = Looked(values, block, not alone)
     if nested:
@@ -92,11 +109,10 @@ def _add_four_bits(finder: Finder, name: str, weight: str) -> None:
             return
         parts += [(inner, whole_part(inner)), (outer, whole_part(outer))]
         decoder = Looked(values, block, not alone, inside, state["nested_offset"])
-    kind = "nf4" if name.endswith("nf4") else "fp4"
     finder.add(weight, kind, shape, parts, decoder, plain=plain, extra=extra, alone=alone)
 
 
-def _read_state(finder: Finder, tensor: Tensor) -> dict[str, Any] | None:
+def _read_state(finder: Finder, tensor: Tensor, kind: str) -> dict[str, Any] | None:
     """Read the JSON that describes a weight; None, with a problem, if it is not as bitsandbytes writes it."""
     if not finder.has_form(tensor, tensor.name, tensor.name, {"u8"}, None):
         return None
@@ -104,12 +120,12 @@ def _read_state(finder: Finder, tensor: Tensor) -> dict[str, Any] | None:
         finder.report(tensor.name, "state", f"has {tensor.nbytes} bytes, and {_STATE_BYTES} are read")
         return None
     try:
-        state = json.loads(bytes(tensor.raw()))
-    except (ValueError, RecursionError) as error:
+        state: Any = decode(bytes(tensor.raw()), unique=True).value
+    except DocumentError as error:
         finder.report(tensor.name, "state", f"is no JSON: {error}")
         return None
     good = isinstance(state, dict) and type(state.get("blocksize")) is int and state["blocksize"] > 0
-    shape = state.get("shape") if good else None
+    shape: Any = state.get("shape") if good else None
     good = isinstance(shape, list) and len(shape) > 0 and all(type(each) is int and each >= 0 for each in shape)
     good = good and isinstance(state.get("dtype"), str) and state["dtype"] in _DTYPES
     if good and "nested_blocksize" in state:
@@ -117,5 +133,12 @@ def _read_state(finder: Finder, tensor: Tensor) -> dict[str, Any] | None:
         good = type(size) is int and size > 0 and type(offset) is float
     if not good:
         finder.report(tensor.name, "state", "has no shape, blocksize and dtype as bitsandbytes writes them")
+        return None
+    rank = min(_RANK, (finder.model.limits or DEFAULT_LIMITS).rank)
+    if len(shape) > rank:
+        finder.report(tensor.name, "state", f"has a shape of {len(shape)} axes, and at most {rank} are read")
+        return None
+    if state.get("quant_type") != kind:
+        finder.report(tensor.name, "state", f"has the quant_type {state.get('quant_type')!r}, and is called {kind}")
         return None
     return dict(state)
