@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ import holdall
 import holdall.numpy
 from tests.packed.golden import FOLDER
 
-__all__ = ["Content", "Layout", "add", "read_content", "write_content"]
+__all__ = ["Content", "Layout", "add", "put_beside", "read_content", "write_content"]
 
 
 @dataclass
 class Content:
-    """The tensors and the configuration of a model, to be changed."""
+    """The tensors and the configuration of a model, and documents beside them, to be changed."""
 
     tensors: dict[str, Any]
     config: dict[str, Any] | None
+    documents: dict[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -75,8 +76,14 @@ def write_content(content: Content, folder: Path) -> Path:
     holdall.save(folder / "model.safetensors", content.tensors)
     if content.config is None:
         return folder / "model.safetensors"
-    (folder / "config.json").write_text(json.dumps(content.config))
+    for name, document in {"config.json": content.config, **content.documents}.items():
+        (folder / name).write_text(json.dumps(document))
     return folder
+
+
+def put_beside(name: str, **statements: Any) -> Callable[[Content], None]:
+    """Add a document that describes the scheme once more."""
+    return lambda content: content.documents.update({f"{name}.json": statements})
 
 
 def add(**tensors: Any) -> Callable[[Content], None]:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.packed.layouts import Layout, add
+from tests.packed.layouts import Layout, add, put_beside
 
 __all__ = ["RIGHT"]
 
 RIGHT = [
     Layout("a setting for a scheme that is not there", "fp8-blocks", lambda c: c.state(activation_scheme="static")),
+    Layout(
+        "the same settings once more",
+        "gptq-4",
+        put_beside("quantize_config", bits=4, group_size=32, quant_method="gptq", checkpoint_format="gptq"),
+    ),
+    Layout(
+        "the same settings under older names",
+        "awq-32",
+        put_beside("quant_config", w_bit=4, q_group_size=32, version="GEMM", zero_point=True),
+    ),
+    Layout("settings for a layer that is not there", "gptq-4", lambda c: c.state(dynamic={"-:lm_head": {}})),
+    Layout("names of plain layers", "awq-32", lambda c: c.state(modules_to_not_convert=["lm_head", "q", "odel"])),
+    Layout(
+        "columns in their own order",
+        "ct-int4-groups",
+        lambda c: c.settings["config_groups"]["group_0"]["weights"].update(actorder="static"),
+    ),
     Layout("a bias beside codes", "gptq-4", add(model__layers__0__q_proj__bias=np.zeros(64, np.float16))),
     Layout(
         "no order of columns where none is needed",

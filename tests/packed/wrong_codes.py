@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.packed.layouts import Content, Layout, add, read_content
+from tests.packed.layouts import Content, Layout, add, put_beside, read_content
 
 __all__ = ["WRONG_CODES"]
 
@@ -90,6 +90,60 @@ WRONG_CODES = [
         "awq.shape",
     ),
     Layout("AWQ where GPTQ is stated", "awq-32", lambda c: c.state(quant_method="gptq"), "gptq.shape"),
+    Layout(
+        "bits of its own for a layer",
+        "gptq-4",
+        lambda c: c.state(dynamic={r"+:.*\.q_proj$": {"bits": 4, "group_size": 32}}),
+        "gptq.settings",
+        "model.layers.0.q_proj.weight",
+    ),
+    Layout(
+        "an excluded layer that is packed",
+        "gptq-4",
+        lambda c: c.state(dynamic={r"-:model\.layers\.0": {}}),
+        "gptq.settings",
+        "model.layers.0.q_proj.weight",
+    ),
+    Layout("a pattern that looks ahead", "gptq-4", lambda c: c.state(dynamic={"-:(?!lm)": {}}), "gptq.settings"),
+    Layout(
+        "another version beside",
+        "gptq-4",
+        lambda c: (
+            c.state(format=None, checkpoint_format=None),
+            put_beside("quantize_config", bits=4, checkpoint_format="gptq_v2")(c),
+        ),
+        "gptq.settings",
+        "quantize_config.json",
+    ),
+    Layout(
+        "other bits beside", "gptq-4", put_beside("quantize_config", bits=8), "gptq.settings", "quantize_config.json"
+    ),
+    Layout(
+        "another group beside",
+        "gptq-one-group",
+        put_beside("quantize_config", group_size=96),
+        "gptq.settings",
+        "quantize_config.json",
+    ),
+    Layout(
+        "another scheme beside",
+        "gptq-4",
+        put_beside("quantize_config", quant_method="awq"),
+        "gptq.settings",
+        "quantize_config.json",
+    ),
+    Layout(
+        "another group of AWQ beside",
+        "awq-32",
+        put_beside("quant_config", w_bit=4, q_group_size=128, version="GEMM"),
+        "awq.settings",
+        "quant_config.json",
+    ),
+    Layout("bits under two names", "awq-32", lambda c: c.state(w_bit=8), "awq.settings", "config.json"),
+    Layout("zero points that are denied", "awq-32", lambda c: c.state(zero_point=False), "awq.settings"),
+    Layout(
+        "a plain layer that is packed", "awq-32", lambda c: c.state(modules_to_not_convert=["k_proj"]), "awq.settings"
+    ),
     Layout("another layout of AWQ", "awq-32", lambda c: c.state(version="gemv"), "awq.settings"),
     # bitsandbytes
     Layout(

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.packed.layouts import Content, Layout, add
+from tests.packed.layouts import Content, Layout, add, put_beside
 
 __all__ = ["WRONG_FLOATS"]
 
@@ -35,6 +35,22 @@ WRONG_FLOATS = [
         lambda c: c.drop("q_proj.weight"),
         "fp8.left",
         "a.q_proj.weight_scale_inv",
+    ),
+    Layout("another format of floats", "fp8-blocks", lambda c: c.state(fmt="e5m2"), "fp8.settings", "a.q_proj.weight"),
+    Layout("an unknown format of floats", "fp8-blocks", lambda c: c.state(fmt="e3m4"), "fp8.settings"),
+    Layout(
+        "a plain layer that is packed",
+        "fp8-blocks",
+        lambda c: c.state(modules_to_not_convert=["lm_head", "a.q_proj"]),
+        "fp8.settings",
+        "a.q_proj.weight",
+    ),
+    Layout(
+        "another scheme of ModelOpt beside",
+        "fp8-modelopt",
+        put_beside("hf_quant_config", quantization={"quant_algo": "NVFP4", "group_size": 16}),
+        "fp8.settings",
+        "hf_quant_config.json",
     ),
     Layout("codes that were cast", "fp8-blocks", _cast_codes, "fp8.left", "a.q_proj.weight_scale_inv"),
     Layout(
@@ -172,6 +188,16 @@ WRONG_FLOATS = [
         add(model__layers__0__q_proj__weight_g_idx=np.zeros(64, np.int32)),
         "compressed-tensors.part",
         "model.layers.0.q_proj.weight_g_idx",
+    ),
+    Layout(
+        "columns in an order that is missing",
+        "ct-int4-groups",
+        lambda c: _weights(c).update(actorder="group"),
+        "compressed-tensors.part",
+        "model.layers.0.q_proj.weight_packed",
+    ),
+    Layout(
+        "an unknown order", "ct-int4-groups", lambda c: _weights(c).update(actorder="x"), "compressed-tensors.settings"
     ),
     Layout(
         "no group for a layer",

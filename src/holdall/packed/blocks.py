@@ -7,6 +7,7 @@ from typing import Any
 
 from holdall.packed.decoders import FP4, RowCodes, Stacked
 from holdall.packed.finder import Finder, row_part, whole_part
+from holdall.packed.statements import compare_statements, report_plain_layers
 
 __all__ = ["find_mlx", "find_mxfp4", "find_nvfp4"]
 
@@ -34,6 +35,7 @@ def find_mxfp4(finder: Finder) -> None:
 
 def find_nvfp4(finder: Finder) -> None:
     """Find weights of ModelOpt: two codes of FP4 in a byte, scales of FP8 by group of 16, and one scale for all."""
+    compare_statements(finder)
     for name, stem in finder.list_names(".weight_scale_2"):
         codes, scale, outer = finder.get(f"{stem}.weight"), finder.get(f"{stem}.weight_scale"), finder.model[name]
         if not finder.has_form(codes, f"{stem}.weight", name, {"u8"}, None):
@@ -51,6 +53,7 @@ def find_nvfp4(finder: Finder) -> None:
         decoder = RowCodes(4, (1, 16), table=FP4, shared="multiply")
         unused = [f"{stem}.input_scale"] if f"{stem}.input_scale" in finder.model else []
         finder.add(codes.name, "nvfp4", (rows, columns), parts, decoder, plain=finder.choose_plain(None), unused=unused)
+    report_plain_layers(finder)
 
 
 def find_mlx(finder: Finder) -> None:

@@ -24,6 +24,9 @@ _FORMATS = frozenset(
 _STRATEGIES = ("tensor", "channel", "group", "block", "tensor_group")
 _CODES = (".weight_packed", ".weight")
 _UNUSED = (".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point", ".input_global_scale")
+# What actorder may be: columns that stay in another order, and those that do not.
+_ORDERED = (True, "group", "dynamic")
+_RESTORED = (None, "weight", "static")
 _WORDS = frozenset(("i32", "u32"))
 
 
@@ -39,6 +42,7 @@ class _Group:
     group: int
     block: tuple[int, int] | None
     symmetric: bool
+    ordered: bool
 
 
 def find_compressed(finder: Finder) -> None:
@@ -108,6 +112,8 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
             and type(bits) is int
             and 1 <= bits <= 8
         )
+        order = weights.get("actorder") or None
+        good &= order in (*_ORDERED, *_RESTORED)
         good &= group is None or (type(group) is int and (group > 0 or group == -1))
         is_block = isinstance(block, Sequence) and len(block) == 2 and all(type(e) is int and e > 0 for e in block)
         if not good or (block is not None and not is_block) or (strategy == "block" and block is None):
@@ -117,7 +123,7 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
             continue
         yield _Group(
             Targets(targets), str(format), int(bits or 0), weights.get("type") == "float", str(strategy), group or -1,
-            tuple(block) if block is not None else None, weights.get("symmetric", True) is not False,
+            tuple(block) if block is not None else None, weights.get("symmetric", True) is not False, order in _ORDERED,
         )  # fmt: skip
 
 
@@ -128,6 +134,9 @@ def _add(finder: Finder, name: str, layer: str, group: _Group) -> None:
     assert scale is not None
     if codes.ndim != 2:
         finder.report(name, "shape", f"is {list(codes.shape)}, and should be a matrix")
+        return
+    if group.ordered and f"{layer}.weight_g_idx" not in finder.model:
+        finder.report(name, "part", f"needs {layer + '.weight_g_idx'!r}, since actorder is stated")
         return
     if group.is_float and group.bits == 4:
         _add_fp4(finder, codes, scale, layer, group)

@@ -12,11 +12,13 @@ from typing import Any
 from holdall.model.tensor import Tensor
 from holdall.packed.decoders import RowCodes, Stacked
 from holdall.packed.finder import Finder, row_part, whole_part
+from holdall.packed.statements import compare_statements, report_plain_layers
 
 __all__ = ["EIGHT_BITS", "FLOATS", "add_scaled", "find_comfy", "find_fp8", "find_modelopt_fp8"]
 
 EIGHT_BITS = frozenset(("f8_e4m3", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "i8"))
 FLOATS = frozenset(("f32", "bf16", "f16", "f8_e8m0"))
+_FORMATS = ("e4m3", "e5m2")
 _EXPONENTS = frozenset(("u8",))  # of two, less 127: the bytes of f8_e8m0
 # Scales of what the model computes with, which no weight needs.
 ACTIVATIONS: tuple[str, ...] = (
@@ -32,7 +34,12 @@ ACTIVATIONS += (".output_scale", ".scale_input", ".input_scale_ub", ".prob_scale
 
 def find_fp8(finder: Finder) -> None:
     """Find weights with ``_scale_inv`` or ``_scale``. Each matrix of eight bits needs one."""
+    compare_statements(finder)
     block = _read_block(finder, finder.settings.get("weight_block_size"))
+    fmt = finder.settings.get("fmt")
+    if fmt is not None and fmt not in _FORMATS:
+        finder.report("", "settings", f"fmt is {fmt!r}, and {' or '.join(_FORMATS)} is known")
+        return
     for name in finder.model.tensors.names:
         if name.endswith((*ACTIVATIONS, "_scale", "_scale_inv")):
             continue
@@ -42,6 +49,9 @@ def find_fp8(finder: Finder) -> None:
         if str(tensor.dtype) == "i8":  # transformers takes such bytes for two codes of four bits
             finder.report(name, "dtype", "is i8, and the settings say FP8")
             continue
+        if fmt is not None and not str(tensor.dtype).startswith(f"f8_{fmt}"):
+            finder.report(name, "settings", f"is {tensor.dtype}, and the settings say that fmt is {fmt}")
+            continue
         found = [each for each in (f"{name}_scale_inv", f"{name}_scale") if each in finder.model]
         if not found:
             finder.report(name, "part", f"is {tensor.dtype} and has no {name}_scale_inv or {name}_scale")
@@ -49,6 +59,7 @@ def find_fp8(finder: Finder) -> None:
             finder.report(name, "part", f"has two scales, {found[0]!r} and {found[1]!r}")
         else:
             add_scaled(finder, name, tensor, finder.model[found[0]], block)
+    report_plain_layers(finder)
 
 
 def find_modelopt_fp8(finder: Finder) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from holdall.errors import ContentError, UnsupportedError
 from holdall.model.tensor import Tensor
 from holdall.packed.decoders import ColumnCodes
 from holdall.packed.finder import Finder, column_part, whole_part
+from holdall.packed.statements import compare_statements, report_plain_layers
+from holdall.packed.targets import Targets
 
 __all__ = ["find_awq", "find_gptq"]
 
@@ -15,6 +18,7 @@ _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where the code of each of eight rows is
 
 def find_gptq(finder: Finder) -> None:
     """Find weights of GPTQ. Before version 2 zero points are stored less one."""
+    compare_statements(finder)
     stated_formats = [finder.settings.get(key) for key in ("checkpoint_format", "format")]
     versions = {str(each) for each in stated_formats if each} or {"gptq"}
     version = versions.pop()
@@ -61,10 +65,36 @@ def find_gptq(finder: Finder) -> None:
         decoder = ColumnCodes(bits, columns, group, (), add=version == "gptq", grouped=order is not None, groups=groups)
         plain = finder.choose_plain(scales.dtype)
         finder.add(f"{stem}.weight", f"int{bits}", (rows, columns), parts, decoder, plain=plain)
+    report_plain_layers(finder)
+    _report_overrides(finder)
+
+
+def _report_overrides(finder: Finder) -> None:
+    """Report the layers that have settings of their own, or are excluded: their patterns are keys of ``dynamic``."""
+    stated = finder.settings.get("dynamic")
+    if not stated:
+        return
+    patterns = list(stated) if isinstance(stated, dict) else [stated]
+    targets = Targets(f"re:{str(each).removeprefix('+:').removeprefix('-:')}" for each in patterns)
+    try:
+        mistake = targets.compile()
+        named = (
+            () if mistake else [each.name for each in finder.weights if targets.have(each.name.removesuffix(".weight"))]
+        )
+    except (ContentError, UnsupportedError) as error:
+        mistake, named = str(error), ()
+    if mistake:
+        finder.report("", "settings", f"dynamic: {mistake}")
+    for name in named:
+        finder.report(name, "settings", "has settings of its own in dynamic, which are not read")
 
 
 def find_awq(finder: Finder) -> None:
     """Find weights of AWQ, as its GEMM version stores them."""
+    compare_statements(finder)
+    if finder.settings.get("zero_point") is False:
+        for name, _ in finder.list_names(".qzeros"):
+            finder.report(name, "settings", "has zero points, and the settings say that there are none")
     stated_formats = [finder.settings.get(key) for key in ("version", "format", "checkpoint_format")]
     others = {str(each).lower() for each in stated_formats if each} - {"gemm"}
     if others:
@@ -92,6 +122,7 @@ def find_awq(finder: Finder) -> None:
         finder.add(
             f"{stem}.weight", "int4", (rows, columns), parts, decoder, plain=finder.choose_plain(scales.dtype)
         )  # fmt: skip
+    report_plain_layers(finder)
 
 
 def _is_matrix(finder: Finder, words: Tensor) -> bool:

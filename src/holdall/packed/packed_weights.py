@@ -15,7 +15,7 @@ from holdall.model.model import Model
 from holdall.model.table import ListTable
 from holdall.packed.finder import Finder, Problem
 from holdall.packed.leftovers import find_leftovers
-from holdall.packed.settings import SETTINGS, find_config, find_contradiction
+from holdall.packed.settings import DOCUMENTS, SETTINGS, find_config, find_contradiction
 from holdall.packed.weight import PackedEncoding, Weight
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["PackedWeights", "collect_weights"]
 
 _SHOWN = 20  # problems of one refusal
-# Files beside the weights that describe the scheme once more: without the scheme they would be wrong.
-_DOCUMENTS = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 
 
 @dataclass(slots=True)
@@ -89,7 +87,7 @@ class PackedWeights:
 
     def describe_plain(self, model: Model) -> Model:
         """Return ``model``, whose weights were decoded, with a configuration that says so."""
-        names = [name for name in model.assets if name.rpartition("/")[2] not in _DOCUMENTS]
+        names = [name for name in model.assets if name.rpartition("/")[2] not in DOCUMENTS]
         assets: dict[str, Any] = {name: model.assets.payload(name) for name in names}
         if "config.json" in assets:
             config = json.loads(model.assets["config.json"])

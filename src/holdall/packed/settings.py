@@ -10,9 +10,12 @@ from holdall.errors import FormatError
 if TYPE_CHECKING:
     from holdall.model.model import Model
 
-__all__ = ["SETTINGS", "find_config", "find_contradiction", "find_settings"]
+__all__ = ["DOCUMENTS", "SETTINGS", "find_config", "find_contradiction", "find_settings"]
 
 SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
+
+# Files beside the weights that describe the scheme once more: without the scheme they would be wrong.
+DOCUMENTS = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
 
 
 def find_config(model: Model) -> Mapping[str, Any]:
