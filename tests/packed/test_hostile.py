@@ -24,6 +24,9 @@ MODELS = (
 JUNK: tuple[Any, ...] = (None, True, -1, 0, 1, 3, 10**30, 1.5, "x", [], {}, [[]], [{}], {"a": []}, [10**30, 10**30])
 
 
+WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": True}
+
+
 def list_places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every place in a document, as the keys that lead to it."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -87,7 +90,7 @@ def write_words(path: Path, layers: list[str], settings: dict[str, Any]) -> Path
         tensors[f"{layer}.weight_packed"] = np.zeros((2, 2), np.int32)
         tensors[f"{layer}.weight_scale"] = np.ones((2, 1), np.float16)
         tensors[f"{layer}.weight_shape"] = np.array([2, 16], np.int64)
-    group = {"weights": {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": True}, "targets": ["Linear"]}
+    group = {"weights": WEIGHTS, "targets": ["Linear"]}
     stated = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g": group}}
     path.mkdir()
     holdall.save(path / "model.safetensors", tensors)
@@ -110,6 +113,26 @@ def test_patterns_for_many_layers_end(tmp_path: Path) -> None:
     with pytest.raises(holdall.ContentError, match="399 patterns for this many layers take too long"):
         holdall.numpy.load_file(folder, decode=True)
     assert time.process_time() - began < 30
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ignore": [f"re:.*l{n}$" for n in range(30_000)]},
+        {"ignore": [f"re:.*(a|b)*{n}l$" for n in range(4000)]},
+        {"ignore": ["re:" + "a{0}" * 20_000 + chr(200 + n) for n in range(40)]},
+        {"config_groups": {f"g{n}": {"weights": WEIGHTS, "targets": [f"re:.*l{n}$"]} for n in range(3500)}},
+        {"config_groups": {f"g{n}": {"weights": WEIGHTS, "targets": [f"l{n}"]} for n in range(3500)}},
+    ],
+    ids=("many", "compiled", "long", "groups", "names"),
+)
+def test_settings_of_many_patterns_are_refused_soon(settings: dict[str, Any], tmp_path: Path) -> None:
+    layers = [f"model.layers.{n}.self_attn.q_proj" for n in range(2000)]
+    folder = write_words(tmp_path / "m", layers, settings)
+    began = time.process_time()
+    with pytest.raises(holdall.ContentError, match=r"patterns are too many|for this many layers take too long"):
+        holdall.numpy.load_file(folder, decode=True)
+    assert time.process_time() - began < 10  # a second or two on a quiet core
 
 
 def test_the_patterns_of_a_large_model_of_experts_take_little(tmp_path: Path) -> None:

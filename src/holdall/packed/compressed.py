@@ -10,7 +10,7 @@ from holdall.model.tensor import Tensor
 from holdall.packed.decoders import FP4, RowCodes, words_unit
 from holdall.packed.finder import Finder, row_part, whole_part
 from holdall.packed.fp8 import EIGHT_BITS, FLOATS, add_scaled
-from holdall.packed.targets import Targets
+from holdall.packed.targets import Budget, Targets
 from holdall.packed.weight import Part
 
 __all__ = ["find_compressed"]
@@ -52,20 +52,23 @@ def find_compressed(finder: Finder) -> None:
         finder.report("", "settings", f"sparsity_config has the format {sparsity.get('format')!r}, which is not known")
     if finder.settings.get("transform_config"):
         finder.report("", "settings", "transform_config turns weights before they are packed, which is not known")
-    groups = list(_read_groups(finder))
+    budget = Budget()
+    groups = list(_read_groups(finder, budget))
     if finder.problems or not groups:
         return
     ignored = finder.settings.get("ignore")
-    kept = Targets(each for each in ignored if isinstance(each, str)) if isinstance(ignored, list) else Targets(())
-    mistakes = (targets.compile() for targets in (kept, *(group.targets for group in groups)))
-    mistake = next(filter(None, mistakes), "")
-    if mistake:
-        finder.report("", "settings", mistake)
-        return
+    listed = ignored if isinstance(ignored, list) else ()
+    kept = Targets((each for each in listed if isinstance(each, str)), budget)
     try:
+        mistakes = (targets.compile() for targets in (kept, *(group.targets for group in groups)))
+        mistake = next(filter(None, mistakes), "")
+        if mistake:
+            finder.report("", "settings", mistake)
+            return
         for name, layer in _list_layers(finder):
             _find(finder, name, layer, _choose(groups, layer), kept)
     except (ContentError, UnsupportedError) as error:  # too many patterns, or too long a name for them
+        finder.problems.clear()  # this one is the reason, however many layers were looked at before
         finder.report("", "settings", str(error))
 
 
@@ -89,12 +92,11 @@ def _list_layers(finder: Finder) -> Iterator[tuple[str, str]]:
 def _choose(groups: Sequence[_Group], layer: str) -> _Group | None:
     """Choose the group that names ``layer``, else the one whose targets are classes of layers."""
     named = [group for group in groups if group.targets.have(layer)]
-    classes = [group for group in groups if any(name[:1].isupper() for name in group.targets.names)]
-    found = named or classes
+    found = named or [group for group in groups if group.targets.are_classes]
     return found[0] if len(found) == 1 else None
 
 
-def _read_groups(finder: Finder) -> Iterator[_Group]:
+def _read_groups(finder: Finder, budget: Budget) -> Iterator[_Group]:
     stated = finder.settings.get("config_groups")
     outer = finder.settings.get("format")
     for name, each in stated.items() if isinstance(stated, Mapping) else ():
@@ -122,8 +124,8 @@ def _read_groups(finder: Finder) -> Iterator[_Group]:
             )
             continue
         yield _Group(
-            Targets(targets), str(format), int(bits or 0), weights.get("type") == "float", str(strategy), group or -1,
-            tuple(block) if block is not None else None, weights.get("symmetric", True) is not False, order in _ORDERED,
+            Targets(targets, budget), str(format), int(bits or 0), weights.get("type") == "float", str(strategy),
+            group or -1, tuple(block) if block is not None else None, weights.get("symmetric", True) is not False, order in _ORDERED,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Compares what several places say of one scheme: two keys, a document beside config.json, and lists of plain layers.
 
-Which of two statements is right cannot be known, and the libraries differ in which they read.
+Nothing tells which of two statements is right, and the libraries differ in which they read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdall.packed.settings import DOCUMENTS
 
 __all__ = ["compare_statements", "report_plain_layers"]
 
-# The keys of one statement, from the newest to the oldest, and what it is where none is stated.
+# The keys of one statement, from the newest to the oldest, and the value where none is stated.
 _KEYS: Mapping[str, Mapping[tuple[str, ...], Any]] = {
     "gptq": {("bits", "w_bit"): None, ("group_size", "q_group_size"): -1, ("checkpoint_format", "format"): "gptq"},
     "awq": {
