@@ -152,3 +152,34 @@ def test_weights_without_rows_or_columns_are_read_or_refused(tmp_path: Path) -> 
     parts = {"q.qweight": np.zeros((0, 8), np.int32), "q.qzeros": np.zeros((0, 8), np.int32)}
     holdall.save(folder / "model.safetensors", {**parts, "q.scales": np.zeros((0, 64), np.float16)})
     decode(folder)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ('{"quantization_config": {"bits": 8}, "quantization_config": %s}', "the key 'quantization_config' twice"),
+        ('{"x": 1e999, "quantization_config": %s}', "1e999 is beyond the range of float64"),
+        ("\ufeff" + '{"quantization_config": %s}', "config.json"),
+        ('{"quantization_config": %s', "config.json"),
+        ('{"quantization_config": %s, "x": ' + "[" * 5000 + "]" * 5000 + "}", "config.json"),
+        ('{"quantization_config": %s, "x": ' + "9" * 5000 + "}", "config.json"),
+    ],
+    ids=("twice", "infinite", "marked", "cut", "deep", "long"),
+)
+@pytest.mark.parametrize("name", ["gptq-4", "bnb-nf4"])
+def test_a_configuration_that_cannot_be_used_is_the_reason(
+    name: str, document: str, reason: str, tmp_path: Path
+) -> None:
+    content = read_content(name)
+    folder = write_content(content, tmp_path / "m")
+    (folder / "config.json").write_text(document % json.dumps(content.settings))
+    with pytest.raises(holdall.ContentError, match=reason):
+        holdall.convert(folder, tmp_path / "plain", format="hf", dequantize=True)
+
+
+def test_half_a_pair_in_the_configuration_is_written_as_it_was(tmp_path: Path) -> None:
+    content = read_content("gptq-4")
+    assert content.config is not None
+    content.config["title"] = "\ud800"
+    holdall.convert(write_content(content, tmp_path / "m"), tmp_path / "plain", format="hf", dequantize=True)
+    assert json.loads((tmp_path / "plain" / "config.json").read_text())["title"] == "\ud800"

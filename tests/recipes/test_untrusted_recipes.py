@@ -15,6 +15,7 @@ from holdall import recipes
 from holdall.cli import main
 from holdall.errors import ContentError
 from holdall.recipes.patterns import Pattern
+from holdall.recipes.toml_places import read_toml
 from holdall.testing.isolation import cost_of
 
 SECONDS, BYTES = 3, 200 << 20
@@ -134,3 +135,8 @@ def test_a_matrix_without_dimensions_has_no_heads(tmp_path: Path) -> None:
     scalar = {"model.layers.0.self_attn.q_proj.weight": np.ones((), np.float32)}
     said = refuse(write_folder(tmp_path / "folder", ARRAYS | scalar), tmp_path / "m.gguf")
     assert "q_proj.weight' f32[] has no 2 heads of 2 equal parts in its first dimension" in said
+
+
+def test_an_integer_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(ContentError, match=r"a\.toml: has a value that cannot be held: Exceeds the limit"):
+        read_toml("a.toml", f"x = {'9' * 120_000}")

@@ -111,6 +111,9 @@ def find_packed_weights(model: Model) -> dict[str, str]:
     {'w.qweight': "is scaled by 'w.scales'", 'w.scales': "scales 'w.qweight'"}
     """
     found = _find_by_name(model)
+    flaw = _find_flaw(model) if found else ""
+    if flaw:
+        found = {name: f"{reason} ({flaw})" for name, reason in found.items()}
     for name, reason in find_codes_by_config(model).items():
         found.setdefault(name, reason)
     if model.format is not None:
@@ -150,6 +153,15 @@ def _find_config(model: Model) -> Any:
         return model.config
     except FormatError:  # a conversion copies a damaged configuration unchanged, and verification reports it
         return None
+
+
+def _find_flaw(model: Model) -> str:
+    """Say why the configuration, which would say how weights are packed, cannot be read; empty if it can."""
+    try:
+        _ = model.config
+    except FormatError as error:
+        return f"and what says how is not known, since the configuration cannot be parsed: {error}"
+    return ""
 
 
 def _quantization_key(config: Any) -> str | None:

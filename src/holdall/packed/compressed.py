@@ -125,7 +125,8 @@ def _read_groups(finder: Finder, budget: Budget) -> Iterator[_Group]:
             continue
         yield _Group(
             Targets(targets, budget), str(format), int(bits or 0), weights.get("type") == "float", str(strategy),
-            group or -1, tuple(block) if block is not None else None, weights.get("symmetric", True) is not False, order in _ORDERED,
+            group or -1, tuple(block) if block is not None else None, weights.get("symmetric", True) is not False,
+            order in _ORDERED,
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdall.model.dtypes import DTYPES
 from holdall.model.tensor import Tensor
 from holdall.packed.decoders import words_unit
+from holdall.packed.settings import find_flaw
 from holdall.packed.weight import Decoder, PackedEncoding, Part, Weight
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Finder:
     weights: list[Weight] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        flaw = find_flaw(self.model)
+        if flaw:
+            self.report("config.json", "settings", flaw)
 
     def list_names(self, *endings: str) -> Iterator[tuple[str, str]]:
         """List the tensors whose names have one of the ``endings``, with what is before it."""

@@ -91,7 +91,7 @@ class PackedWeights:
         assets: dict[str, Any] = {name: model.assets.payload(name) for name in names}
         if "config.json" in assets:
             config = json.loads(model.assets["config.json"])
-            assets["config.json"] = json.dumps(_without_settings(config), indent=2, ensure_ascii=False).encode() + b"\n"
+            assets["config.json"] = json.dumps(_without_settings(config), indent=2).encode() + b"\n"
         return model.replace(assets=assets)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from holdall.errors import FormatError
 if TYPE_CHECKING:
     from holdall.model.model import Model
 
-__all__ = ["DOCUMENTS", "SETTINGS", "find_config", "find_contradiction", "find_settings"]
+__all__ = ["DOCUMENTS", "SETTINGS", "find_config", "find_contradiction", "find_flaw", "find_settings"]
 
 SETTINGS = ("quantization_config", "compression_config", "quantization")  # the last is of MLX
 
@@ -25,6 +26,34 @@ def find_config(model: Model) -> Mapping[str, Any]:
     except FormatError:  # verification reports it
         return {}
     return config if isinstance(config, Mapping) else {}
+
+
+def find_flaw(model: Model) -> str:
+    """Say why ``config.json`` cannot be trusted with the scheme, or written anew; empty if it can or is not there."""
+    if "config.json" not in model.assets:
+        return ""
+    try:
+        text = model.assets["config.json"].decode()
+        json.loads(text, object_pairs_hook=_make_object, parse_float=_parse_finite)
+    except (ValueError, RecursionError) as error:
+        return f"cannot be used: {error}"
+    return ""
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"it has the key {key!r} twice, which may be two different things")
+        found[key] = value
+    return found
+
+
+def _parse_finite(text: str) -> float:
+    value = float(text)
+    if value - value != 0:
+        raise ValueError(f"{text[:40]} is beyond the range of float64")
+    return value
 
 
 def find_contradiction(config: Mapping[str, Any]) -> str:

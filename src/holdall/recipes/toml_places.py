@@ -62,6 +62,8 @@ def read_toml(name: str, text: str) -> Document:
         raise ContentError(f"{name}, {place}: {(what or str(error)).rstrip('.').lower()}") from None
     except RecursionError:
         raise ContentError(f"{name}: its values are nested too deeply") from None
+    except ValueError as error:  # an integer of too many digits, or a date that is none
+        raise ContentError(f"{name}: has a value that cannot be held: {error}") from None
     return Document(name, text, values, places)
 
 
