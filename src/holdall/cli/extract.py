@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,8 @@ class AssetName(TextType):
               help="x.npy, any other name for the stored bytes, or - for stdout.")  # fmt: skip
 @click.option("--slice", "key", type=Slice(), help="Only a part, in Python's notation; reads only what it needs.")
 @click.option("--cast", type=Cast(), help="Cast to this dtype, for instance f32.")
+@click.option("--dequantize", is_flag=True,
+              help="The numbers of quantized weights, of those made of several tensors too.")  # fmt: skip
 @click.option("--raw", is_flag=True, help="The stored bytes instead of .npy.")
 @click.option("--all", "folder", type=LOCAL_FILE, metavar="DIR", help="Every tensor, into this folder.")
 @click.option("--asset", type=AssetName(), help="An asset instead of a tensor; holdall assets FILE lists them.")
@@ -122,6 +124,7 @@ def extract(
     output: str | None,
     key: tuple[Any, ...] | None,
     cast: str | None,
+    dequantize: bool,
     raw: bool,
     folder: str | None,
     asset: str | None,
@@ -134,15 +137,19 @@ def extract(
 
     A whole tensor that FILE states a hash of is checked, and not written when it is damaged.
     Types that .npy cannot express (bf16, f8) become .bin, their stored bytes, unless --cast says otherwise.
+    With --dequantize NAME is that of a weight as holdall ls --logical lists them.
     """
     if sum(each is not None for each in (name, folder, asset)) != 1:
         raise click.UsageError("give a tensor NAME, --all DIR, or --asset NAME.")
-    if asset is not None and (key is not None or cast is not None or raw):
-        raise click.UsageError("--asset goes with none of --slice, --cast and --raw: its bytes are copied.")
+    if asset is not None and (key is not None or cast is not None or dequantize or raw):
+        raise click.UsageError(
+            "--asset goes with none of --slice, --cast, --dequantize and --raw: its bytes are copied."
+        )
     if folder is not None and (output is not None or key is not None):
         raise click.UsageError("--all goes with neither --output nor --slice.")
-    if cast is not None and (raw or (output is not None and output != "-" and not output.endswith(".npy"))):
-        raise click.UsageError("--cast makes .npy; stored bytes are never cast.")
+    if (cast is not None or dequantize) and (raw or (output not in (None, "-") and not str(output).endswith(".npy"))):
+        option = "--cast" if cast is not None else "--dequantize"
+        raise click.UsageError(f"{option} makes .npy; stored bytes are never cast.")
     if output == "-" and reading.json:
         raise click.UsageError("--output - goes without --json: both would be printed.")
 
@@ -153,14 +160,28 @@ def extract(
             if asset is not None:
                 _extract_asset(model, asset, output, check, reading)
             elif folder is not None:
-                _extract_all(model, folder, cast, raw, check, reading)
+                _extract_all(_prepare(model, None, cast, dequantize), folder, cast, dequantize, raw, check, reading)
             elif name is not None:
-                tensor = model[name]
+                prepared = _prepare(model, name, cast, dequantize)
+                tensor = prepared[name]
                 proofs = proofs_for(model, tensor.payloads) if check and key is None else []
                 with Prover(proofs) as prover:
-                    _extract_one(model, tensor, output, key, cast, raw, prover, reading)
+                    _extract_one(prepared, tensor, output, key, cast, dequantize, raw, prover, reading)
 
     for_each_file([file], act)
+
+
+def _prepare(model: Model, name: str | None, cast: str | None, dequantize: bool) -> Model:
+    """Return the model with one tensor for each weight if they are dequantized; else a part of one is not cast."""
+    from holdall.operations.convert.refusals import refuse_packed
+    from holdall.packed import find_weights
+
+    found = find_weights(model) if dequantize else None
+    if found is not None:
+        return found.join()
+    if (cast is not None or dequantize) and (name is None or name in model):
+        refuse_packed(model, model.tensors.names if name is None else [name], scaled=not dequantize)
+    return model
 
 
 def _extract_one(
@@ -169,17 +190,21 @@ def _extract_one(
     output: str | None,
     key: tuple[Any, ...] | None,
     cast: str | None,
+    dequantize: bool,
     raw: bool,
     prover: Prover,
     reading: Reading,
 ) -> None:
-    from holdall.operations.extract import make_file_names, npy_type_of, plan_npy, plan_raw, stream_plan
+    from holdall.format.packed_weights import find_packed_weights
+    from holdall.operations.extract import choose_plain, make_file_names, npy_type_of, plan_npy, plan_raw, stream_plan
 
     made = output is None
+    if dequantize:
+        tensor, cast = choose_plain(tensor, cast)
     if output is None:
         as_raw = raw or npy_type_of(tensor, cast) is None
         if as_raw and not raw:
-            _warn_of_raw(tensor)
+            _warn_of_raw(tensor, find_packed_weights(model))
         output = make_file_names([tensor.name])[0] + (".bin" if as_raw else ".npy")
     else:
         as_raw = raw or (output != "-" and not output.endswith(".npy"))
@@ -218,10 +243,13 @@ def _extract_asset(model: Model, name: str, output: str | None, check: bool, rea
         echo(f"{hide(file_text(path))}: {clean(name)}, {size_text(plan.size or 0)}")
 
 
-def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, check: bool, reading: Reading) -> None:
+def _extract_all(
+    model: Model, folder: str, cast: str | None, dequantize: bool, raw: bool, check: bool, reading: Reading
+) -> None:
+    from holdall.format.packed_weights import find_packed_weights
     from holdall.format.proof import Prover, proofs_of
     from holdall.model.growth import limit_files, limit_passes
-    from holdall.operations.extract import make_file_names, npy_type_of, plan_npy, plan_raw
+    from holdall.operations.extract import choose_plain, make_file_names, npy_type_of, plan_npy, plan_raw
 
     limit_passes(model)
     limit_files(model)
@@ -230,17 +258,19 @@ def _extract_all(model: Model, folder: str, cast: str | None, raw: bool, check: 
     Path(folder).mkdir(parents=True, exist_ok=True)
     if not len(model):
         warn(f"{file_text(model.sources[0].name)}: has no tensors: nothing to extract")
+    packed = find_packed_weights(model)
     for tensor, safe in zip(model.tensors, make_file_names(model.tensors.names), strict=True):
         if not tensor.has_data:
             warn(f"tensor {clean(tensor.name)}: has no data, skipped")
             continue
-        as_raw = raw or npy_type_of(tensor, cast) is None
+        taken, kind = choose_plain(tensor, cast) if dequantize else (tensor, cast)
+        as_raw = raw or npy_type_of(taken, kind) is None
         if as_raw and not raw:
-            _warn_of_raw(tensor)
+            _warn_of_raw(taken, packed)
         path = str(Path(folder) / (safe + (".bin" if as_raw else ".npy")))
-        plan = plan_raw(tensor) if as_raw else plan_npy(tensor, None, cast, _warn)
-        _write(plan, path, tensor.name, model, prover, follow=False)
-        _report(tensor, path, plan, reading)
+        plan = plan_raw(taken) if as_raw else plan_npy(taken, None, kind, _warn)
+        _write(plan, path, taken.name, model, prover, follow=False)
+        _report(taken, path, plan, reading)
 
 
 def _write(plan: Plan, path: str, name: str, model: Model, prover: Prover, *, follow: bool) -> None:
@@ -274,10 +304,11 @@ def _warn(text: str) -> None:
     warn(clean(text))
 
 
-def _warn_of_raw(tensor: Tensor) -> None:
+def _warn_of_raw(tensor: Tensor, packed: Collection[str]) -> None:
     from holdall.model.encodings import Opaque
 
     unknown = isinstance(tensor.dtype, Opaque)
     why = f"holdall does not decode {tensor.dtype}" if unknown else f".npy cannot express {tensor.dtype}"
-    hint = "" if unknown else " (--cast f32 makes .npy)"
+    option = "--dequantize" if tensor.name in packed else "--cast f32"
+    hint = "" if unknown else f" ({option} makes .npy)"
     warn(f"tensor {clean(tensor.name)}: {why}: stored bytes as .bin instead{hint}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["make_file_names", "npy_type_of", "parse_slice", "plan_npy", "plan_raw", "stream_plan"]
+__all__ = ["choose_plain", "make_file_names", "npy_type_of", "parse_slice", "plan_npy", "plan_raw", "stream_plan"]
 
 _BLOCK = buffer_size(1 << 20)  # elements decoded or cast at a time
 _INTEGER = "-?[0-9]{1,19}"
@@ -43,6 +43,22 @@ def npy_type_of(tensor: Tensor, cast: str | None = None) -> np.dtype[Any] | None
         return None  # .npy would store its values unpacked, one in each byte
     found = stored.numpy if isinstance(stored, DType) else np.dtype(np.float32)
     return None if found.kind == "V" or found.isbuiltin != 1 else found
+
+
+def choose_plain(tensor: Tensor, cast: str | None = None) -> tuple[Tensor, str | None]:
+    """Return a quantized tensor as plain numbers, and the dtype to cast these to.
+
+    They are those that ``holdall convert --dequantize`` writes; of a type that .npy cannot express, float32 holds them.
+    With ``cast`` they are float32, so that they are rounded once. Any other tensor is returned unchanged.
+
+    >>> from holdall.model.tensor import Tensor
+    >>> choose_plain(Tensor.from_array("w", [1.0]), "f16")[1]
+    'f16'
+    """
+    plain = dequantize(tensor, None if cast is None else "f32")
+    if plain is not tensor and cast is None and npy_type_of(plain) is None:
+        return plain, "f32"
+    return plain, cast
 
 
 def plan_npy(

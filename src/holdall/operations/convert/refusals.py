@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdall.base.text import list_text
 from holdall.errors import ContentError, UnsupportedError
 from holdall.format import registry
+from holdall.format.packed_weights import find_packed_weights
 from holdall.model.model import Model
 from holdall.packed import find_parts, find_weights
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["refuse_losses", "refuse_methods", "refuse_packed"]
 
 
-def refuse_packed(model: Model, changed: Iterable[str]) -> None:
-    """Raise ContentError if a tensor that is part of a weight is ``changed`` alone."""
-    # A tensor with parameters of its own can be dequantized; the other changes refuse it themselves.
-    packed = find_parts(model)
+def refuse_packed(model: Model, changed: Iterable[str], *, scaled: bool = False) -> None:
+    """Raise ContentError if a tensor that is part of a weight is ``changed`` alone.
+
+    Tensors with parameters of their own are among them only if ``scaled``: the changes of a conversion refuse these
+    themselves.
+    """
+    packed = find_packed_weights(model) if scaled else find_parts(model)
     wrong = list(dict.fromkeys(name for name in changed if name in packed)) if packed else []
     if wrong:
         raise ContentError(
