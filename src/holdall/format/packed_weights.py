@@ -6,19 +6,33 @@ the parts by their names, and so does this module; the names are those that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from holdall.errors import FormatError
+from holdall.errors import FormatError, HoldallError
 from holdall.format import registry
+from holdall.format.hf_assets import config_of
 from holdall.model.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from holdall.model.model import Model
+    from holdall.source import Source
 
-__all__ = ["find_codes_by_config", "find_packed_weights"]
+__all__ = ["PART_ENDINGS", "find_codes_by_config", "find_packed_weights"]
+
+# Endings of names that only parts of packed weights have, of all schemes.
+PART_ENDINGS = (
+    *(".qweight", ".qzeros", ".g_idx", ".SCB", ".absmax", ".nested_absmax", ".quant_map", ".nested_quant_map"),
+    *(".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4", ".weight_format", ".scale_weight"),
+    *(".weight_packed", ".weight_scale_2", ".weight_global_scale", ".weight_zero_point"),
+    *(".weight_shape", ".weight_g_idx", "_scale_inv", ".pre_quant_scale", ".qweight_type"),
+)
+_CONFIG = "config.json"
+_CONFIG_SIZE = 16 << 20  # bytes that are read of one beside a file
+_NUMBERED = re.compile(r"-[0-9]+-of-(?!0*1\b)[0-9]+\.[a-z]+$")  # the name of one file of several
 
 _INTEGERS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind in ("int", "uint"))
 _SMALL_FLOATS = frozenset(name for name, dtype in DTYPES.items() if dtype.kind == "float" and dtype.bits <= 8)
@@ -100,9 +114,10 @@ _ANY_ENDING = tuple(_ENDINGS)
 def find_packed_weights(model: Model) -> dict[str, str]:
     """Find the tensors of ``model`` that are only a part of a weight, each with the reason, in file order.
 
-    They are found by name. Tensors whose format stores the scales apart are included, and so are all 8-bit floats and
-    integers of up to 32 bits of a model whose configuration says that it is quantized. Tensors with an encoding such as
-    ``ggml.q4_0`` include their scales and are left out.
+    They are found by name; of a file that was opened alone, whose other parts may be in files beside it, also by the
+    configuration there, and by its own name. Tensors whose format stores the scales apart are included, and so are all
+    8-bit floats and integers of up to 32 bits of a model whose configuration says that it is quantized. Tensors with an
+    encoding such as ``ggml.q4_0`` include their scales and are left out.
 
     >>> import numpy as np
     >>> from holdall.model.model import model_of
@@ -114,7 +129,7 @@ def find_packed_weights(model: Model) -> dict[str, str]:
     flaw = _find_flaw(model) if found else ""
     if flaw:
         found = {name: f"{reason} ({flaw})" for name, reason in found.items()}
-    for name, reason in find_codes_by_config(model).items():
+    for name, reason in chain(find_codes_by_config(model).items(), _find_alone(model)):
         found.setdefault(name, reason)
     if model.format is not None:
         for name, reason in registry.find(model.format).bound_values(model).items():
@@ -122,10 +137,15 @@ def find_packed_weights(model: Model) -> dict[str, str]:
     return {name: found[name] for name in model.tensors.names if name in found} if found else {}
 
 
+_LONELY = "has the name of a part of a weight, and the other parts are not here"
+
+
 def _find_by_name(model: Model) -> dict[str, str]:
     """Find the parts found by name. Dtypes are read only for the few names with one of the endings."""
     found: dict[str, str] = {}
     for name in model.tensors.names:
+        if name.endswith(PART_ENDINGS):
+            found.setdefault(name, _LONELY)
         if not name.endswith(_ANY_ENDING):
             continue
         for pattern in chain.from_iterable(_ENDINGS[ending] for ending in _ANY_ENDING if name.endswith(ending)):
@@ -135,7 +155,8 @@ def _find_by_name(model: Model) -> dict[str, str]:
                     found[name], found[weight] = f"scales {weight!r}", f"is scaled by {name!r}"
                 else:
                     found[name] = f"is a part of {weight!r}"
-                    found.setdefault(weight, f"is one weight together with {name!r}")
+                    if found.get(weight, _LONELY) == _LONELY:
+                        found[weight] = f"is one weight together with {name!r}"
     return found
 
 
@@ -146,6 +167,42 @@ def find_codes_by_config(model: Model) -> dict[str, str]:
         return {}
     reason = f"belongs to a model whose configuration has a {setting}"
     return {tensor.name: reason for tensor in model.tensors if str(tensor.dtype) in _CODES - _LONG}
+
+
+def _find_alone(model: Model) -> Iterator[tuple[str, str]]:
+    """Find the codes of a model without a configuration in files that belong to a quantized model.
+
+    So says the configuration beside them. Without one, a file that is one of several is taken for such a file.
+    """
+    if model.format is None or registry.find(model.format).holds.assets:
+        return  # its own configuration counts
+    files = [source for source in model.sources if not source.is_folder]
+    if not files or not any(len(form.shape) > 1 and str(form.dtype) in _CODES for form in model.tensors.forms().kinds):
+        return
+    stated = [_read_config_beside(source) for source in files]
+    setting = next((key for key in map(_quantization_key, stated) if key), None)
+    if setting is not None:
+        why = f"belongs to a model whose configuration, {_CONFIG} beside the file, has a {setting}: give the folder"
+        yield from ((tensor.name, why) for tensor in model.tensors if str(tensor.dtype) in _CODES - _LONG)
+    elif len(files) == 1 and stated[0] is None and _NUMBERED.search(files[0].name):
+        why = "is in one file of several, and its scales may be in another one: give the folder"
+        for tensor in model.tensors:
+            kind = str(tensor.dtype)
+            if tensor.ndim > 1 and (kind in _SMALL_FLOATS or (kind in _CODES and tensor.name.endswith("weight"))):
+                yield tensor.name, why
+
+
+def _read_config_beside(source: Source) -> Any:
+    try:
+        file = source.sibling(_CONFIG)
+    except (HoldallError, OSError):
+        return None
+    try:
+        return config_of({_CONFIG: bytes(file.read(0, min(file.size, _CONFIG_SIZE)))})
+    except (HoldallError, OSError):
+        return None
+    finally:
+        file.close()
 
 
 def _find_config(model: Model) -> Any:

@@ -9,19 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from holdall.format.packed_weights import PART_ENDINGS
 from holdall.model.dtypes import DTYPES
 from holdall.packed.finder import Finder, Problem
 
 __all__ = ["find_leftovers"]
 
-# Endings of names that only parts of packed weights have, of all schemes.
-_PARTS = (
-    *(".qweight", ".qzeros", ".g_idx", ".SCB", ".absmax", ".nested_absmax", ".quant_map", ".nested_quant_map"),
-    *(".quant_state.bitsandbytes__nf4", ".quant_state.bitsandbytes__fp4", ".weight_format", ".scale_weight"),
-    *(".weight_packed", ".weight_scale", ".weight_scale_2", ".weight_global_scale", ".weight_zero_point"),
-    *(".weight_shape", ".weight_g_idx", "_scale_inv", ".pre_quant_scale", ".qweight_type"),
-)
 # Endings that plain models have too.
+_SCALE = ".weight_scale"
 _OF_SCHEMES = {"gptq": (".scales",), "awq": (".scales",), "mlx": (".scales", ".biases"), "mxfp4": ("_scales",)}
 _CODES = frozenset(
     name
@@ -34,7 +29,7 @@ _SIBLING = re.compile("scale|zero|quant|idx|perm|absmax|shift|rotat")
 
 def find_leftovers(finder: Finder) -> Iterator[Problem]:
     """Find what belongs to no weight, unless something else is wrong already."""
-    endings = _PARTS + _OF_SCHEMES.get(finder.scheme, ())
+    endings = (*PART_ENDINGS, _SCALE, *_OF_SCHEMES.get(finder.scheme, ()))
     stems = {weight.name.removesuffix(".weight") for weight in finder.weights}
     floats = frozenset[str]() if finder.scheme == "comfy" else _SMALL_FLOATS  # of ComfyUI some have no scale
     rule = f"packed.{finder.scheme}.left"
