@@ -40,8 +40,13 @@ def find_fp8(finder: Finder) -> None:
     if fmt is not None and fmt not in _FORMATS:
         finder.report("", "settings", f"fmt is {fmt!r}, and {' or '.join(_FORMATS)} is known")
         return
+    spare = []
     for name in finder.model.tensors.names:
-        if name.endswith((*ACTIVATIONS, "_scale", "_scale_inv")):
+        if name.endswith(ACTIVATIONS):
+            if finder.model[name].count == 1:  # of a cache, or of a layer whose weight is plain
+                spare.append(name)
+            continue
+        if name.endswith(("_scale", "_scale_inv")):
             continue
         tensor = finder.model[name]
         if str(tensor.dtype) not in EIGHT_BITS or tensor.ndim < 2:
@@ -60,6 +65,7 @@ def find_fp8(finder: Finder) -> None:
         else:
             add_scaled(finder, name, tensor, finder.model[found[0]], block)
     report_plain_layers(finder)
+    finder.taken.update(spare)
 
 
 def find_modelopt_fp8(finder: Finder) -> None:
