@@ -21,6 +21,7 @@ from holdall.model.model import Model, model_of
 from holdall.operations.examine import examine
 from holdall.operations.facets import resolve_facet
 from holdall.operations.reach import describe_reach
+from holdall.operations.verify_packed import note_packed
 from holdall.source import Openable, Source, source_of
 from holdall.source.folder import REPLACED
 from holdall.source.ledger import Ledger
@@ -238,6 +239,7 @@ def verify(
     limits = choose_limits(limits, allow_opaque)
     with examine(what, level=level, format=format, limits=limits, allowed=allowed, follow=follow) as seen:
         seen.audit(progress)
+        note_packed(seen)
         seen.report.checked, seen.report.unchecked = describe_reach(seen)
     return seen.report
 
