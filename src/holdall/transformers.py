@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.base.text import file_text, list_text
 from holdall.errors import ContentError, FormatError, HoldallError, UnsupportedError
-from holdall.format.hf_assets import kind_of_asset, parse_asset
+from holdall.format.hf_assets import config_of, kind_of_asset, parse_asset
 from holdall.model.casts import dequantize
 from holdall.model.dtypes import DType
 from holdall.model.metadata import Assets
 from holdall.operations.convert.carried_source import open_current
 from holdall.operations.open_save import open_model
+from holdall.packed import decode_weights
 from holdall.source.folder import split_contained
 from holdall.torch import find_torch_type, to_torch
 
@@ -58,7 +59,8 @@ def load(
     ``config.json`` names; code that comes with a model is never run. Each tensor is read once, onto ``device``, and
     becomes the parameter: weights are in memory once.
     ``dtype`` is a type of torch or its name; without one it is the type that the configuration states, else that of the
-    weights. Quantized tensors are decoded. ``options`` are those of :func:`holdall.open`.
+    weights. Quantized tensors are decoded, and so are weights that are made of several tensors. ``options`` are those
+    of :func:`holdall.open`.
 
     A missing tensor or a wrong shape raises ContentError, which lists them all.
     """
@@ -72,6 +74,7 @@ def load(
     with open_model(path, **options) as opened:
         source = _find_content(opened)
         files = _find_files(source, opened)
+        source, files = _decode(source, files)
         config = _parse_config(files, source)
         model_class, settings = _choose_class(transformers, config, source)
         tokenizer, generation = _build_from_files(transformers, files)
@@ -104,6 +107,21 @@ def _map_names(model: Model) -> Model | None:
         # Recipes turn and join numbers, and not blocks of them.
         model = model.replace(tensors=[dequantize(tensor, "f32") for tensor in model.tensors])
     return recipes.apply_recipe(chosen[0], model, "hf", back=chosen[1]).model
+
+
+def _decode(model: Model, files: Mapping[str, bytes]) -> tuple[Model, Mapping[str, bytes]]:
+    """Return the model with its packed weights decoded, and files that no longer say how they are packed.
+
+    Otherwise transformers would decode them, of some schemes only, or take their codes for numbers.
+    """
+    described = model.replace(assets=files)
+    described.resolve_facet = _resolve_config  # whether the files are in the model or beside it
+    decoded = decode_weights(described)
+    return (model, files) if decoded is described else (decoded, decoded.assets)
+
+
+def _resolve_config(model: Model, name: str) -> Any:
+    return config_of(model.assets) if name == "config" else None
 
 
 # -- the files beside the weights -------------------------------------------------------------------------------------
