@@ -148,6 +148,15 @@ class Model(Mapping[str, Tensor]):
         """The model's configuration; None if the content has none."""
         return self._facet("config")
 
+    @property
+    def decoded(self) -> Model:
+        """The model with plain weights in the place of those that its file stores as several tensors.
+
+        They are decoded when they are read. ContentError if something about them cannot be right.
+        """
+        found = None if self.resolve_facet is None else self.resolve_facet(self, "decoded")
+        return self if found is None else found
+
     def _facet(self, name: str) -> Any:
         """Ask the resolver for a facet; if it has none, ask the model from which this one was made."""
         found = None if self.resolve_facet is None else self.resolve_facet(self, name)

@@ -15,6 +15,10 @@ __all__ = ["resolve_facet"]
 
 def resolve_facet(model: Model, name: str) -> Any:
     """Find the facet by the format of ``model``, else by the format of the original that the file carries."""
+    if name == "decoded":
+        from holdall.packed import decode_weights
+
+        return decode_weights(model)
     found = registry.resolve_facet(model, name)
     if found is None and _may_carry(model):
         from holdall.operations.convert.carried_source import open_original

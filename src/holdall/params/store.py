@@ -18,6 +18,7 @@ from holdall.errors import ContentError, MissingError
 from holdall.model.identity import Identities, base_id, derived_key, param_key
 from holdall.model.model import Model
 from holdall.model.tensor import Tensor
+from holdall.packed import join_weights
 from holdall.params.cache import Cache
 from holdall.params.disk import DiskForms, stamp_of
 from holdall.params.forms import Array, Make, Size, copy_values, find_form, freeze, measure
@@ -124,7 +125,7 @@ class ParamStore:
             disk=disk,
         )
         parameters = store.add(model)
-        for name in stated.names_to_prefetch(model):
+        for name in stated.names_to_prefetch(parameters.model):
             parameters.load(name, pin=True)
         return store
 
@@ -134,7 +135,11 @@ class ParamStore:
         return self._cache.budget
 
     def add(self, model: Model, namespace: int | None = None) -> Parameters:
-        """Add an open model under a namespace, by default the next free number."""
+        """Add an open model under a namespace, by default the next free number.
+
+        Its parameters are its weights, also those that are made of several stored tensors.
+        """
+        model = join_weights(model)
         with self._lock:
             if namespace is None:
                 namespace = next(n for n in range(1, len(self.models) + 2) if n not in self.models)

@@ -39,6 +39,7 @@ def quantize_model(model: Model, method: str = "k4", *, progress: Progress | Non
     ``choices`` are those of :class:`~holdall.quant.plan.Quantization`: mode, rules, sensitive, include, exclude,
     min_size, clip, clips, importance, threads, domain. Every chosen tensor is read once now: values that are not finite
     are refused, naming tensor and position. Payloads are made when the sink asks for them, in bounded memory.
+    Weights of an opened model that are made of several tensors are quantized anew from their numbers.
 
     >>> import numpy as np, holdall
     >>> from holdall.model.model import model_of
@@ -46,6 +47,7 @@ def quantize_model(model: Model, method: str = "k4", *, progress: Progress | Non
     >>> [str(t.dtype) for t in small.tensors]
     ['mcf.q8', 'f32']
     """
+    model = model.decoded
     return apply_plan(model, plan_model(model, Quantization(method, **choices)), on_progress=progress)
 
 
@@ -85,11 +87,21 @@ def _prepare(tensor: Tensor, planned: PlannedTensor, request: Quantization) -> T
 
 
 def dequantize_model(model: Model, dtype: str = "f32") -> Model:
-    """Return ``model`` with every quantized tensor that can be decoded as plain floats, made lazily."""
-    kind = find_dtype(dtype)
-    plain = ((tensor, dequantize(tensor)) for tensor in model.tensors)
-    changed = [old if new is old else cast(new, kind) for old, new in plain]
-    return model.replace(tensors=changed)
+    """Return ``model`` with every quantized tensor that can be decoded as plain floats, made lazily.
+
+    So are weights of an opened model that are made of several tensors.
+    """
+    kind, whole = find_dtype(dtype), model.decoded
+    changed = []
+    for tensor in whole.tensors:
+        plain = dequantize(tensor)
+        is_stored = plain is tensor and (whole is model or _has_form_of(tensor, model.get(tensor.name)))
+        changed.append(tensor if is_stored else cast(plain, kind))
+    return whole.replace(tensors=changed)
+
+
+def _has_form_of(tensor: Tensor, stored: Tensor | None) -> bool:
+    return stored is not None and (tensor.dtype, tensor.shape) == (stored.dtype, stored.shape)
 
 
 def quantize_tensor(
