@@ -267,6 +267,7 @@ def _write_report(
     """Measure what was written against its source, and write the report."""
     from holdall.base.urls import hide_secrets
     from holdall.operations.open_save import open_model
+    from holdall.packed import find_weights
     from holdall.quant.report import compare
     from holdall.report.file import write_report
 
@@ -274,7 +275,9 @@ def _write_report(
         open_model(source, mmap=False, limits=trust.limits, allowed=trust.allowed, follow=trust.follow) as before,
         open_model(target, mmap=False) as after,
     ):
-        found = compare(before, after, names=(hide_secrets(source), target), mode=mode, progress=on_progress)
+        packed = find_weights(before)  # which were quantized from their numbers
+        plain = before if packed is None else packed.decode()
+        found = compare(plain, after, names=(hide_secrets(source), target), mode=mode, progress=on_progress)
     write_report(path, found, RENDERERS)
     return found
 

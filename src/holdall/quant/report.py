@@ -12,7 +12,6 @@ import numpy as np
 from holdall.base.progress import Progress
 from holdall.errors import MissingError
 from holdall.model.encodings import Encoding
-from holdall.packed import find_weights
 from holdall.quant.measures import Measures, Sums, map_pairs, sum_errors
 
 if TYPE_CHECKING:
@@ -111,10 +110,8 @@ def compare(
 ) -> QuantReport:
     """Measure every tensor of ``target`` that is quantized against its original in ``source``, block by block.
 
-    Packed weights of ``source`` are compared by their numbers, from which they were quantized anew.
+    Packed weights of ``source`` are decoded by the caller: they are no tensors of it, and their parts no numbers.
     """
-    packed = find_weights(source)
-    source = source if packed is None else packed.decode()
     chosen = [t for t in target.tensors if _is_quantized(t) and t.name in source and not _is_quantized(source[t.name])]
     if not chosen:
         raise MissingError("no tensor is quantized in the one model and plain in the other: there is nothing to report")
