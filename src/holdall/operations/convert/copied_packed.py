@@ -1,4 +1,4 @@
-"""Packed weights that are copied as they are stored: what reads the copy has to find the same weights.
+"""Packed weights that stay packed in a copy: what reads it has to find the same weights.
 
 Their parts alone do not say how they are decoded. The rest is in the configuration, which names layers, and which the
 target may have no place for; of several sources only one configuration stays.
