@@ -56,7 +56,8 @@ _SHOWN = 5  # names in a line
               help="Another dtype for the tensors of GLOB, or without it for tensors of floats only; the first "
               "matching rule counts.")  # fmt: skip
 @click.option("--transpose", multiple=True, metavar="GLOB", help="Reverse the axes of these tensors.")
-@click.option("--dequantize", is_flag=True, help="Quantized tensors become f32, by the parameters beside them too.")
+@click.option("--dequantize", is_flag=True,
+              help="Quantized tensors become f32; packed weights the dtype of their configuration.")  # fmt: skip
 @click.option("--dedup", is_flag=True, help="Store equal tensors once, if the target can.")
 @click.option(
     "--split", type=Size(1), metavar="SIZE", help="Write a folder of files with at most this payload each, such as 2GB."

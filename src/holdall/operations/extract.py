@@ -50,10 +50,6 @@ def choose_plain(tensor: Tensor, cast: str | None = None) -> tuple[Tensor, str |
 
     They are those that ``holdall convert --dequantize`` writes; of a type that .npy cannot express, float32 holds them.
     With ``cast`` they are float32, so that they are rounded once. Any other tensor is returned unchanged.
-
-    >>> from holdall.model.tensor import Tensor
-    >>> choose_plain(Tensor.from_array("w", [1.0]), "f16")[1]
-    'f16'
     """
     plain = dequantize(tensor, None if cast is None else "f32")
     if plain is not tensor and cast is None and npy_type_of(plain) is None:
