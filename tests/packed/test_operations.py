@@ -15,6 +15,7 @@ import holdall.numpy
 from holdall.cli import main
 from holdall.packed import find_weights
 from tests.packed.golden import GoldenModel, compare_values, list_golden, read_golden
+from tests.packed.layouts import read_content, write_content
 
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 
@@ -189,3 +190,15 @@ def test_parts_are_not_changed_alone(golden_model: GoldenModel, tmp_path: Path) 
         with pytest.raises(holdall.HoldallError, match="--dequantize makes plain weights"):
             holdall.convert(golden_model.path, tmp_path / "out.mcf", **change)
     assert not (tmp_path / "out.mcf").exists()
+
+
+def test_weights_beside_the_model_are_lost_and_strict_refuses(tmp_path: Path) -> None:
+    folder = write_content(read_content("gptq-4"), tmp_path / "m")
+    holdall.save(folder / "scales.safetensors", {"s": np.ones(2, np.float32)})
+    report = holdall.convert(folder, tmp_path / "a.mcf", carry=True)
+    assert not report.lossless
+    assert "left behind, with weights of their own: scales.safetensors" in report.dropped
+    with pytest.raises(holdall.ContentError, match="left behind, with weights of their own: scales"):
+        holdall.convert(folder, tmp_path / "b.mcf", strict=True, force=True)
+    done = CliRunner().invoke(main, ["restore", str(tmp_path / "a.mcf"), str(tmp_path / "back")])
+    assert "files beside the model are no part of it" in " ".join(done.output.split())

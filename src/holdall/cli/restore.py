@@ -65,5 +65,6 @@ def restore(
     if report.restored == "content":
         lines.append("  the original's metadata and structure, around the changed tensors")
     elif report.written:
-        lines.append("  byte for byte the original: the hashes of all its tensors agree")
+        beside = "; files beside the model are no part of it" if report.folder else ""
+        lines.append(f"  byte for byte the original: the hashes of all its tensors agree{beside}")
     emit(lines)

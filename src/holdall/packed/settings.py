@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ def find_flaw(model: Model) -> str:
     """Say why ``config.json`` cannot be trusted with the scheme, or written anew; empty if it can or is not there."""
     if "config.json" not in model.assets:
         return ""
+    import json
+
     try:
         text = model.assets["config.json"].decode()
         json.loads(text, object_pairs_hook=_make_object, parse_float=_parse_finite)

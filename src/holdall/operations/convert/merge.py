@@ -10,6 +10,7 @@ from holdall.base.text import list_text, plural
 from holdall.errors import FormatError
 from holdall.format import registry
 from holdall.format.proof import Proof
+from holdall.format.weight_files import has_safetensors
 from holdall.limits import Limits
 from holdall.model.metadata import Assets, Entry, Metadata, drop_carried_keys, same_value
 from holdall.model.model import Model
@@ -59,10 +60,14 @@ def merge_models(
     ``change`` is called with each of them, whose own configuration is at hand then.
     With ``carry`` there is one model, which keeps its names and types.
     """
+    left = [name for model in models for name in registry.find(model.format or "").unread_files(model)]
+    left = [name for name in left if has_safetensors([name])]  # other weights are the same ones for other programs
+    lost = [f"left behind, with weights of their own: {list_text(left)}"] if left else []
+    merged = MergedSources(models[0], lost=lost)
     if carry:
-        return MergedSources(change(models[0]))
+        merged.model = change(models[0])
+        return merged
     plain = []
-    merged = MergedSources(models[0])
     for model in models:
         found = _remove_original(model, limits)
         merged.proofs |= found.proofs
