@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdall.errors import FormatError, HoldallError
 from holdall.format import registry
-from holdall.format.hf_assets import config_of
 from holdall.model.dtypes import DTYPES
 
 if TYPE_CHECKING:
@@ -197,6 +196,8 @@ def _read_config_beside(source: Source) -> Any:
         file = source.sibling(_CONFIG)
     except (HoldallError, OSError):
         return None
+    from holdall.format.hf_assets import config_of
+
     try:
         return config_of({_CONFIG: bytes(file.read(0, min(file.size, _CONFIG_SIZE)))})
     except (HoldallError, OSError):
