@@ -67,10 +67,10 @@ def look_at_export(browser, path, page):
 QUICK = ("oinf", "mcf", "torch", "hf")  # the others take longer than they show
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "größe"]
 # What a model has a vocabulary of, by the formats that hold one.
-LINES = {"assets": {"config.json": b'{"model_type": "bert"}\n', "vocab.txt": "\n".join([*TOKENS, ""]).encode()}}
+LINES = {"vocab.txt": "\n".join([*TOKENS, ""]).encode()}
 VOCABULARIES = {
-    "embd": LINES,
-    "hf": LINES,
+    "embd": {"assets": LINES},
+    "hf": {"assets": {"config.json": b'{"model_type": "bert"}\n', **LINES}},
     "mcf": {"assets": {"vocab.json": json.dumps({token: id for id, token in enumerate(TOKENS)}).encode()}},
     "gguf": {"metadata": {"tokenizer.ggml.tokens": TOKENS}},
 }

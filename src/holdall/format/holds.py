@@ -36,7 +36,7 @@ class Holds:
     ``requires_grad``: the mark of tensors that are trained.
     ``default_casts``: the dtypes that a conversion of plain arrays casts without being asked, each to the one that the
     format's programs use in its place; the report says so, and ``--strict`` refuses instead.
-    ``assets``: files such as a tokenizer.
+    ``assets``: files such as a tokenizer; without them, ``read_assets`` are those whose content has another place.
     ``free_text``: metadata takes any key with plain ASCII text, so that a file can carry the skeleton of an original.
     ``text_bytes``: the most bytes of one metadata text; None is any number.
     ``max_name``: the most bytes of a tensor's name, where a conversion can shorten names.
@@ -60,6 +60,7 @@ class Holds:
     requires_grad: bool = False
     default_casts: Mapping[str, str] = field(default_factory=dict)
     assets: bool = False
+    read_assets: frozenset[str] = frozenset()
     free_text: bool = False
     text_bytes: int | None = None
     max_name: int | None = None

@@ -181,8 +181,9 @@ def plan_content(
     model = model_of(content, metadata)
     limit_passes(model)
     unplaced = [*find_unplaced(model, target).values()]
-    if model.assets and not target.holds.assets:
-        unplaced.append(f"assets: {list_text(list(model.assets), most=5)}")
+    files = [] if target.holds.assets else [name for name in model.assets if name not in target.holds.read_assets]
+    if files:
+        unplaced.append(f"assets: {list_text(files, most=5)}")
     for what in unplaced:
         raise ContentError(f"{target.name} has no place for {what}: holdall.convert leaves out such content")
     if metadata is None and target.holds.foreign_keys is not None and model.format not in (None, target.name):

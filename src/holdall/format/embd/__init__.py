@@ -43,6 +43,7 @@ class Embd(MagicFormat):
     suffixes = (".weights",)
     holds = Holds(
         dtypes=frozenset(DTYPES),
+        read_assets=frozenset(("vocab.txt",)),
         min_rank=1,
         max_rank=4,
         free_text=True,

@@ -54,6 +54,7 @@ class GptrsCheckpoint(_Gptrs):
     holds = Holds(
         dtypes=frozenset(DTYPES),
         foreign_keys=frozenset(MEMBERS),
+        read_assets=frozenset(("config.json",)),
         requires_grad=True,
         free_text=True,
         names="ASCII, not empty",
