@@ -1,4 +1,4 @@
-"""Where decoding was asked for, nobody gets codes: a model whose scheme is not recognized is refused."""
+"""Decoding never returns codes: a model whose scheme is not recognized is refused."""
 
 from __future__ import annotations
 
